@@ -1,0 +1,13 @@
+"""Transformer blocks written once against the Python Array API standard.
+
+    model = xformer.load("folder", namespace="jax", precision="int8")
+    model.embed(["one text", "another"])
+
+This package knows the Array API and nothing else; `xformer.frontends` compiles the same functions.
+"""
+
+from xformer.model import Model, init, load, spec
+from xformer.precision import BF16, FP32, INT8, INT32, PRECISIONS, Precision
+
+__version__ = "0.1.0"
+__all__ = ["BF16", "FP32", "INT8", "INT32", "PRECISIONS", "Model", "Precision", "init", "load", "spec"]

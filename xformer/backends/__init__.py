@@ -1,0 +1,80 @@
+"""What one array library does differently, one file a library, each at most forty lines.
+
+A file defines some of the verbs of `xformer.ops` and of the two ways between NumPy and the library; what it leaves out
+is portable. `NAMESPACES` is the only list of the libraries: the error messages, `xformer doctor`, the tests and the
+benchmarks read it.
+"""
+
+import functools
+import importlib
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+
+@dataclass(frozen=True)
+class Library:
+    """Where a library's Array API namespace is, and how to install it."""
+
+    module: str
+    install: str
+
+
+NAMESPACES = {
+    "numpy": Library("array_api_compat.numpy", "numpy"),
+    "jax": Library("jax.numpy", "xformer[jax]"),
+    "torch": Library("array_api_compat.torch", "xformer[torch]"),
+    "cupy": Library("array_api_compat.cupy", "xformer[cupy]"),
+    "array_api_strict": Library("array_api_strict", "array-api-strict"),
+}
+
+
+def find(namespace: str | ModuleType) -> ModuleType:
+    """The Array API module named `namespace` (a key of NAMESPACES), or `namespace` itself when it is a module already."""
+    if not isinstance(namespace, str):
+        return namespace
+    library = NAMESPACES.get(namespace)
+    if library is None:
+        raise ValueError(f"unknown namespace {namespace!r}; known: {', '.join(NAMESPACES)}")
+    try:
+        return importlib.import_module(library.module)
+    except ImportError as error:
+        raise ImportError(f"namespace {namespace!r} needs `pip install {library.install}` ({error})") from error
+
+
+def library_of(xp: ModuleType) -> str:
+    """The library behind an Array API module: 'numpy' for both numpy and array_api_compat.numpy."""
+    return xp.__name__.removeprefix("array_api_compat.").split(".")[0]
+
+
+def verb(xp: ModuleType, name: str) -> Any:
+    """What `name` is for the namespace `xp`: its own, else its backend file's, else None."""
+    own = getattr(xp, name, None)
+    return own if own is not None else getattr(_file(xp), name, None)
+
+
+def from_numpy(xp: ModuleType, array: np.ndarray, device: Any = None) -> Any:
+    """`array`, which may be read-only, mapped from a file or bfloat16, as an array of `xp` on `device`."""
+    native = getattr(_file(xp), "from_numpy", None)
+    return native(array, device) if native else xp.asarray(array, device=device)
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    """An array of any namespace as a NumPy array, waiting for the device to finish it."""
+    native = getattr(_file(array_namespace(x)), "to_numpy", None)
+    return native(x) if native else np.asarray(x)
+
+
+@functools.cache
+def _file(xp: ModuleType) -> ModuleType | None:
+    """The backend file of a library, or None where everything is portable."""
+    module = f"{__name__}.{library_of(xp)}"
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        return None

@@ -1,0 +1,24 @@
+"""JAX: one dot_general with the accumulator's type, so that int8 and bf16 operands reach the matrix unit as they are."""
+
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import erf
+
+__all__ = ["contract", "erf", "write"]
+
+
+def contract(a, b, accumulate):
+    batch = tuple(range(b.ndim - 2))
+    if batch and a.shape[:-2] != b.shape[:-2]:
+        lead = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = (jnp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
+        batch = tuple(range(len(lead)))
+    dimensions = ((a.ndim - 1,), (b.ndim - 1,)), (batch, batch)
+    # HIGHEST: otherwise fp32 means bf16 on a TPU and TF32 on an A100. It changes nothing for narrow operands.
+    return lax.dot_general(a, b, dimensions, precision=lax.Precision.HIGHEST, preferred_element_type=accumulate)
+
+
+def write(cache, new, position):
+    start = [0] * cache.ndim
+    start[-2] = position
+    return lax.dynamic_update_slice(cache, new, start)

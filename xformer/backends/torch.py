@@ -1,0 +1,20 @@
+"""PyTorch: writes into the cache without asking the device for the position; its own ways from and to NumPy."""
+
+import numpy as np
+import torch
+
+
+def write(cache, new, position):
+    rows = torch.arange(new.shape[-2], device=cache.device) + position
+    return cache.index_copy_(cache.ndim - 2, rows, new)
+
+
+def from_numpy(array, device):
+    array = np.require(array, requirements=["W"])  # a tensor over read-only memory could be written to
+    if array.dtype.name == "bfloat16":  # NumPy's is an extension type
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16).to(device)
+    return torch.from_numpy(array).to(device)
+
+
+def to_numpy(x):
+    return x.detach().to("cpu").numpy()

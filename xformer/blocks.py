@@ -1,0 +1,162 @@
+"""Encoder and decoder blocks, written once. No line here knows which library, device or precision it runs with.
+
+Weights are (out, in): every contraction runs over the last axis of both operands. A mask is boolean, True where a token
+may be attended to, and broadcasts against the scores (b, h, t, s): (t, s), (b, 1, 1, s), (1, 1, t, s), (b, 1, t, s).
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from xformer import ops, params
+from xformer.annotations import Array, Bool, Float, Int
+from xformer.cache import Memory
+from xformer.config import Config
+from xformer.params import Spec, node
+from xformer.precision import Precision
+
+
+@node
+class Linear:
+    """y = x @ transpose(weight) + bias. `weight` is (out, in), or what `Precision.prepare` made of it; None: `tied`."""
+
+    weight: Array | None
+    bias: Float[Array, " out"] | None = None
+
+
+@node
+class Norm:
+    """The scale and bias of a layer norm."""
+
+    scale: Float[Array, " d"]
+    bias: Float[Array, " d"]
+
+
+@node
+class Attention:
+    """The four projections of multi-head attention, heads side by side in the rows of query, key and value."""
+
+    query: Linear
+    key: Linear
+    value: Linear
+    output: Linear
+
+
+@node
+class Block:
+    """One layer: attention and a feed-forward network, each with its norm (before or after, as the block function has it)."""
+
+    attention: Attention
+    attention_norm: Norm
+    up: Linear
+    down: Linear
+    ffn_norm: Norm
+
+
+def encoder(x: Float[Array, "b t d"], mask: Bool[Array, "..."], p: Block, config: Config, precision: Precision) -> Float[Array, "b t d"]:
+    """Post-norm block, as in BERT (Vaswani et al. 2017, arXiv:1706.03762): each sublayer is added, then normalised."""
+    given = x.dtype
+    x = ops.widen(x)
+    y, _ = attend(x, mask, p.attention, config.heads, precision)
+    x = norm(x + y, p.attention_norm, config)
+    x = norm(x + feed_forward(x, p, config, precision), p.ffn_norm, config)
+    return ops.namespace(x).astype(x, given, copy=False)
+
+
+def decoder(
+    x: Float[Array, "b t d"], mask: Bool[Array, "..."], p: Block, config: Config, precision: Precision, memory: Memory | None = None
+) -> tuple[Float[Array, "b t d"], Memory | None]:
+    """Pre-norm block, as in GPT-2 (Radford et al. 2019): each sublayer reads normalised input and is added.
+
+    With a `memory` the t tokens are written into it and attend to all of its columns that `mask` allows.
+    Returns the output and the memory that holds these tokens too.
+    """
+    given = x.dtype
+    x = ops.widen(x)
+    y, memory = attend(norm(x, p.attention_norm, config), mask, p.attention, config.heads, precision, memory)
+    x = x + y
+    x = x + feed_forward(norm(x, p.ffn_norm, config), p, config, precision)
+    return ops.namespace(x).astype(x, given, copy=False), memory
+
+
+def attend(
+    x: Float[Array, "b t d"], mask: Bool[Array, "..."], p: Attention, heads: int, precision: Precision, memory: Memory | None = None
+) -> tuple[Float[Array, "b t d"], Memory | None]:
+    """Multi-head self-attention, over `memory` when there is one. Returns its output and the memory with these tokens."""
+    query, key, value = (split(precision.project(x, linear), heads) for linear in (p.query, p.key, p.value))
+    if memory is not None:
+        memory = memory.write(key, value)
+        key, value = memory.key, memory.value
+    return precision.project(merge(attention(query, key, value, mask, precision)), p.output), memory
+
+
+def attention(
+    query: Float[Array, "b h t e"],
+    key: Float[Array, "b h s e"],
+    value: Float[Array, "b h s e"],
+    mask: Bool[Array, "..."] | None,
+    precision: Precision,
+) -> Float[Array, "b h t e"]:
+    """softmax(query @ transpose(key) / sqrt(e)) @ value; a masked key weighs exactly 0, a row without keys gives zeros."""
+    scores = precision.contract(query * query.shape[-1] ** -0.5, key)
+    return precision.contract(ops.softmax(scores, mask), ops.namespace(value).matrix_transpose(value))
+
+
+def feed_forward(x: Float[Array, "b t d"], p: Block, config: Config, precision: Precision) -> Float[Array, "b t d"]:
+    """Up to the feed-forward width, through the activation and down again."""
+    return precision.project(ops.ACTIVATIONS[config.activation](precision.project(x, p.up)), p.down)
+
+
+def norm(x: Float[Array, "... d"], p: Norm, config: Config) -> Float[Array, "... d"]:
+    """Layer norm with the model's eps."""
+    return ops.layer_norm(x, p.scale, p.bias, config.eps)
+
+
+def split(x: Float[Array, "b t d"], heads: int) -> Float[Array, "b h t e"]:
+    """Each head's share of the width, heads first."""
+    xp = ops.namespace(x)
+    return xp.permute_dims(xp.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)), (0, 2, 1, 3))
+
+
+def merge(x: Float[Array, "b h t e"]) -> Float[Array, "b t d"]:
+    """The inverse of `split`."""
+    xp = ops.namespace(x)
+    batch, heads, tokens, width = x.shape
+    return xp.reshape(xp.permute_dims(x, (0, 2, 1, 3)), (batch, tokens, heads * width))
+
+
+def embed(table: Float[Array, "v d"], ids: Int[Array, "..."]) -> Float[Array, "... d"]:
+    """The rows of `table` that `ids` name, in fp32; ids are checked before any kernel runs, not here."""
+    xp = ops.namespace(table, ids)
+    rows = xp.take(table, xp.reshape(ids, (-1,)), axis=0)
+    return xp.reshape(ops.widen(rows), (*ids.shape, table.shape[-1]))
+
+
+# ------------------------------------------------------------------------------------------------- the trees, not the maths
+def linear_spec(out: int, width: int) -> Linear:
+    """The shapes of a projection from `width` to `out`."""
+    return Linear(Spec((out, width)), Spec((out,)))
+
+
+def norm_spec(width: int) -> Norm:
+    """The shapes of a norm."""
+    return Norm(Spec((width,)), Spec((width,)))
+
+
+def block_spec(config: Config) -> Block:
+    """The shapes of one layer."""
+    width, ffn = config.width, config.ffn
+    attention = Attention(*(linear_spec(width, width) for _ in range(4)))
+    return Block(attention, norm_spec(width), linear_spec(ffn, width), linear_spec(width, ffn), norm_spec(width))
+
+
+def tied(head: Linear, table: Array) -> Linear:
+    """The output layer over the vocabulary: `head`, with the token table for a weight when it has none of its own."""
+    return head if head.weight is not None else dataclasses.replace(head, weight=table)
+
+
+def prepare(tree: Any, narrow: Callable[[Any], Any]) -> Any:
+    """The tree with narrow(weight) for the weight of each Linear: `Precision.prepare` on arrays, `Precision.stored` on specs."""
+    return params.map(
+        lambda path, leaf: dataclasses.replace(leaf, weight=narrow(leaf.weight)) if isinstance(leaf, Linear) else leaf, tree, at=(Linear,)
+    )

@@ -1,0 +1,159 @@
+"""Hugging Face folders in and out: config.json beside model.safetensors, through the tables of the model's file.
+
+A folder written for another precision than FP32 holds prepared weights under their own paths instead, and says so in an
+entry "xformer" of its config.json.
+"""
+
+import fnmatch
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xformer import models, names, params, storage
+from xformer.config import Config
+from xformer.precision import FP32, PRECISIONS, Precision
+
+WEIGHTS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a folder holds: the leaves are NumPy arrays, views of the mapped file. `precision`: what they are prepared for."""
+
+    config: Config
+    tree: Any
+    precision: Precision | None
+
+
+def read(folder: str | Path) -> Checkpoint:
+    """The checkpoint in `folder`.
+
+    Raises FileNotFoundError when a file is not there, and ValueError for an unsupported model or option, a corrupt file,
+    or weights that do not fit the config: every missing, unexpected, mis-shaped or not finite tensor in one message.
+    """
+    folder = Path(folder)
+    options = read_json(folder / "config.json")
+    model = models.find(str(options.get("model_type")))
+    tensors = _tensors(folder)
+    prepared = options.get("xformer")
+    if prepared is None:
+        tensors = _normalised(tensors, model, tied=options.get("tie_word_embeddings", True))
+        present = {field: name in tensors for field, name in model.OPTIONAL.items()}
+        precision, table = None, model.NAMES
+        config = _config(options, model, present)
+        spec = model.spec(config)
+    else:
+        precision, present, table = *_prepared(prepared, model, folder), None
+        config = _config(options, model, present)
+        spec = model.prepare(model.spec(config), precision.stored)
+    tree, problems = names.gather(tensors, spec, table, exact=table is None)
+    if problems:
+        raise ValueError(f"{folder}: {len(problems)} tensors do not fit the config:\n  " + "\n  ".join(problems))
+    return Checkpoint(config, tree, precision)
+
+
+def write(folder: str | Path, checkpoint: Checkpoint, extra: Mapping[str, str] | None = None) -> None:
+    """Write `checkpoint`, and the texts `extra` by file name, into `folder`. A write that fails leaves the old files whole."""
+    folder, config = Path(folder), checkpoint.config
+    folder.mkdir(parents=True, exist_ok=True)
+    model = models.find(config.model_type)
+    options = {"model_type": config.model_type, "architectures": [model.architecture(config)], "dtype": "float32"}
+    options |= {key[0]: getattr(config, field) for field, key in model.CONFIG.items()}
+    table = model.NAMES
+    if checkpoint.precision not in (None, FP32):
+        present = {field: getattr(config, field) for field in model.OPTIONAL}
+        options["xformer"] = {"format": 1, "precision": checkpoint.precision.name, **present}
+        table = None
+    tree = checkpoint.tree if table is None or not config.tied else _untied(checkpoint.tree, model.spec(config))
+    texts = {"config.json": json.dumps(options, indent=2) + "\n", **(extra or {})}
+    with storage.replacing(folder / WEIGHTS, *(folder / name for name in texts)) as (weights, *rest):
+        for path, text in zip(rest, texts.values(), strict=True):
+            path.write_text(text, encoding="utf-8")
+        storage.write(weights, names.scatter(tree, table), {"format": "pt"})
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. Raises FileNotFoundError, or ValueError when it is not one."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _config(options, model, present) -> Config:
+    for key, allowed in model.ONLY.items():
+        if key in options and options[key] not in allowed:
+            raise ValueError(f"config.json: {key} = {options[key]!r} is not supported; supported: {', '.join(map(repr, allowed))}")
+    fields = {}
+    for field, (key, *default) in model.CONFIG.items():
+        if key not in options and not default:
+            raise ValueError(f"config.json: {key} is missing")
+        fields[field] = options.get(key, *default)
+    if fields["ffn"] is None:
+        fields["ffn"] = 4 * fields["width"]
+    if isinstance(fields.get("eos_token"), list):
+        raise ValueError(f"config.json: eos_token_id = {fields['eos_token']!r} is not supported; supported: one integer or null")
+    return Config(options["model_type"], **fields, **present)
+
+
+def _prepared(entry, model, folder) -> tuple[Precision, dict[str, bool]]:
+    if entry.get("format") != 1 or entry.get("precision") not in PRECISIONS:
+        raise ValueError(f"{folder}: prepared weights of an unknown kind: {entry}; known: format 1, precision {', '.join(PRECISIONS)}")
+    return PRECISIONS[entry["precision"]], {field: bool(entry.get(field)) for field in model.OPTIONAL}
+
+
+def _normalised(tensors, model, tied) -> dict[str, np.ndarray]:
+    """Without prefixes, old names, buffers, and the second copy of a tied table."""
+    result = {}
+    for name, tensor in tensors.items():
+        name = name.removeprefix(model.PREFIX)
+        for old, new in model.RENAMED.items():
+            name = name.removesuffix(old) + new if name.endswith(old) else name
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in model.IGNORED) or (tied and name == model.TIED):
+            continue
+        result[name] = tensor
+    return result
+
+
+def _untied(tree, spec):
+    """Without the table's second place in the tree, where the spec has none."""
+    wanted = params.leaves(spec)
+    return params.map(lambda path, leaf: leaf if path in wanted else None, tree)
+
+
+def _tensors(folder: Path) -> dict[str, np.ndarray]:
+    if (folder / WEIGHTS).is_file():
+        return storage.read(folder / WEIGHTS)
+    if (folder / INDEX).is_file():
+        shards = sorted(set(read_json(folder / INDEX).get("weight_map", {}).values()))
+        for shard in shards:
+            if Path(shard).name != shard:
+                raise ValueError(f"{folder / INDEX}: {shard!r} is not the name of a file in this folder")
+            if not (folder / shard).is_file():
+                raise FileNotFoundError(f"{folder / shard}: no such file, but {INDEX} names it")
+        return {name: tensor for shard in shards for name, tensor in storage.read(folder / shard).items()}
+    if (folder / PICKLED).is_file():
+        return _unpickled(folder / PICKLED)
+    raise FileNotFoundError(f"{folder}: none of {WEIGHTS}, {INDEX}, {PICKLED}")
+
+
+def _unpickled(path: Path) -> dict[str, np.ndarray]:
+    """Only as weights: a pickle can run code, and torch's weights-only reader is the one that does not."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(f"{path} needs `pip install xformer[torch]`; model.safetensors does not") from error
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # torch raises many kinds
+        raise ValueError(f"{path}: not a file of weights alone ({str(error).splitlines()[0]})") from error
+    return {name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy() for name, tensor in tensors.items()}

@@ -1,0 +1,117 @@
+"""Precisions as values: what happens to the operands of a contraction, and nothing else.
+
+Everything between contractions (residual stream, softmax, norms, scales, biases) is fp32. A contraction narrows its two
+operands, accumulates wide and returns fp32:
+
+    FP32   fp32 x fp32 -> fp32
+    BF16   bf16 x bf16 -> fp32
+    INT8   int8 x int8 -> int32 -> fp32    symmetric, range 127, a scale per row of either operand
+    INT32  int32 x int32 -> int32 -> fp32  symmetric, the widest range whose sums over K terms fit: isqrt((2^31 - 1) / K)
+
+The rows of an operand are its vectors along the contracted (last) axis: an activation has a scale per token, a weight
+one per output channel. Weights may be narrowed once by `prepare`; a weight that was not is narrowed at each use.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+from xformer import ops
+from xformer.annotations import Array, Float
+from xformer.params import Spec, node
+
+SMALLEST_NORMAL = 2.0**-126  # of fp32. Libraries disagree on smaller numbers (some flush them to 0), so no scale is one.
+
+
+@node
+class Quantized:
+    """An integer operand: `values` (..., n, k) times `scale` (..., n, 1) is what it stands for."""
+
+    values: Array
+    scale: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Precision:
+    """How the operands of contractions are represented. Instances are the constants FP32, BF16, INT8 and INT32."""
+
+    name: str
+    operand: str  # dtype of both operands
+    accumulator: str
+
+    def prepare(self, weight: Float[Array, "n k"]) -> Any:
+        """`weight` as `project` reads it, so that it is narrowed once and not at each call."""
+        return self.narrow(weight)
+
+    def stored(self, weight: Spec) -> Any:
+        """The shapes and dtypes of what `prepare` returns."""
+        return Spec(weight.shape, self.operand)
+
+    def project(self, x: Float[Array, "... k"], linear) -> Float[Array, "... n"]:
+        """x @ transpose(linear.weight) + linear.bias; the weight is (n, k), prepared by this precision or in fp32."""
+        y = self.contract(x, linear.weight)
+        return y if linear.bias is None else y + linear.bias
+
+    def contract(self, a: Float[Array, "... m k"], b: Any) -> Float[Array, "... m n"]:
+        """a @ transpose(b), both narrowed, accumulated wide, returned in fp32; `b` is (..., n, k)."""
+        raise NotImplementedError
+
+    def narrow(self, x: Float[Array, "... k"]) -> Any:
+        """`x` as an operand."""
+        raise NotImplementedError
+
+
+class Floating(Precision):
+    """Operands rounded to a floating dtype."""
+
+    def narrow(self, x):
+        xp = ops.namespace(x)
+        return xp.astype(x, ops.dtype(xp, self.operand), copy=False)
+
+    def contract(self, a, b):
+        return ops.contract(self.narrow(a), self.narrow(b), ops.namespace(a).float32)
+
+
+class Integer(Precision):
+    """Operands quantised symmetrically, row by row, at run time."""
+
+    def limit(self, terms: int) -> int:
+        """The largest operand for which a sum of `terms` products fits the accumulator and the operand its dtype."""
+        return 127 if self.operand == "int8" else math.isqrt((2**31 - 1) // max(terms, 1))
+
+    def stored(self, weight):
+        return Quantized(Spec(weight.shape, self.operand), Spec((*weight.shape[:-1], 1)))
+
+    def narrow(self, x):
+        if isinstance(x, Quantized):
+            return x
+        xp = ops.namespace(x)
+        x, limit = xp.astype(x, xp.float32, copy=False), self.limit(x.shape[-1])
+        # Times a constant, not divided by one: compilers turn x / (top / c) into another rounding than libraries use.
+        scale = xp.max(xp.abs(x), axis=-1, keepdims=True) * (1.0 / limit)
+        whole = xp.round(x / xp.where(scale >= SMALLEST_NORMAL, scale, 1.0))
+        whole = xp.where(whole == whole, whole, 0.0)  # NaN has no integer; it lives on in its row's scale
+        return Quantized(xp.astype(xp.clip(whole, -limit, limit), ops.dtype(xp, self.operand)), scale)
+
+    def contract(self, a, b):
+        xp = ops.namespace(a)
+        a, b = self.narrow(a), self.narrow(b)
+        total = ops.contract(a.values, b.values, ops.dtype(xp, self.accumulator))
+        return xp.astype(total, xp.float32) * a.scale * xp.matrix_transpose(b.scale)
+
+
+FP32 = Floating("fp32", "float32", "float32")
+BF16 = Floating("bf16", "bfloat16", "float32")
+INT8 = Integer("int8", "int8", "int32")
+INT32 = Integer("int32", "int32", "int32")
+PRECISIONS = {precision.name: precision for precision in (FP32, BF16, INT8, INT32)}
+
+
+def find(precision: str | Precision) -> Precision:
+    """The precision called `precision`, in either case. Raises ValueError naming the known ones."""
+    if isinstance(precision, Precision):
+        return precision
+    found = PRECISIONS.get(str(precision).lower())
+    if found is None:
+        raise ValueError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
+    return found

@@ -1,0 +1,102 @@
+"""Text to ids and back through the `tokenizers` library, as the files of a model's folder say."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xformer.checkpoint import read_json
+
+
+class Tokenizer:
+    """A folder's tokenizer, which may be shared between threads."""
+
+    def __init__(self, inner, limit: int, pad_token: int, pad_left: bool):
+        self.inner, self.limit, self.pad_token, self.pad_left = inner, limit, pad_token, pad_left
+        inner.no_padding()
+        inner.enable_truncation(limit)
+
+    def encode(self, texts: Sequence[str], truncate: bool = False) -> list[list[int]]:
+        """The ids of each text, special tokens included.
+
+        A text of more than `limit` tokens is cut, keeping its special tokens, when `truncate` says so; else ValueError.
+        """
+        encodings = self.inner.encode_batch(list(texts))
+        for index, encoding in enumerate(encodings):
+            if encoding.overflowing and not truncate:
+                raise ValueError(f"text {index} ({texts[index][:40]!r}...) has more than {self.limit} tokens, the limit of this model")
+        return [encoding.ids for encoding in encodings]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids` without special tokens."""
+        return self.inner.decode(list(ids), skip_special_tokens=True)
+
+    def files(self) -> dict[str, str]:
+        """The texts to write beside saved weights, by file name."""
+        return {"tokenizer.json": self.inner.to_str(pretty=True)}
+
+
+def pad(rows: Sequence[Sequence[int]], pad_token: int = 0, left: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of ids as one (b, t) array and its mask, the shorter ones padded on one side."""
+    width = max(len(row) for row in rows)
+    tokens, mask = np.full((len(rows), width), pad_token, np.int32), np.zeros((len(rows), width), bool)
+    for index, row in enumerate(rows):
+        place = slice(width - len(row), None) if left else slice(0, len(row))
+        tokens[index, place], mask[index, place] = row, True
+    return tokens, mask
+
+
+def load(folder: str | Path, positions: int) -> Tokenizer | None:
+    """The tokenizer in `folder` for a model of `positions`, or None when the folder has no files of one.
+
+    Raises ImportError when there is one and `tokenizers` is not installed, ValueError when its files are not valid.
+    """
+    folder = Path(folder)
+    options = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    build = next((build for files, build in _KINDS.items() if all((folder / name).is_file() for name in files)), None)
+    if build is None:
+        return None
+    try:
+        inner = build(folder, options)
+    except ImportError as error:
+        raise ImportError("a tokenizer needs `pip install xformer[text]`") from error
+    except Exception as error:  # tokenizers raises bare Exception
+        raise ValueError(f"{folder}: not a valid tokenizer ({error})") from error
+    pad_text = options.get("pad_token")
+    pad_text = pad_text.get("content") if isinstance(pad_text, dict) else pad_text
+    pad_token = inner.token_to_id(pad_text) if pad_text else None
+    return Tokenizer(inner, _limit(folder, inner, options, positions), pad_token or 0, options.get("padding_side") == "left")
+
+
+def _limit(folder, inner, options, positions):
+    """What the folder says, the most specific file first, and never more than the model's positions."""
+    sentences = folder / "sentence_bert_config.json"
+    stated = (
+        read_json(sentences).get("max_seq_length") if sentences.is_file() else None,
+        (inner.truncation or {}).get("max_length"),
+        options.get("model_max_length"),
+    )
+    return int(min(next((limit for limit in stated if limit), positions), positions))
+
+
+def _from_json(folder, options):
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def _from_word_pieces(folder, options):
+    from tokenizers import BertWordPieceTokenizer
+
+    lower = options.get("do_lower_case", True)
+    return BertWordPieceTokenizer(str(folder / "vocab.txt"), lowercase=lower)._tokenizer
+
+
+def _from_byte_pairs(folder, options):
+    from tokenizers import ByteLevelBPETokenizer
+
+    space = options.get("add_prefix_space", False)
+    return ByteLevelBPETokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), add_prefix_space=space)._tokenizer
+
+
+_KINDS = {("tokenizer.json",): _from_json, ("vocab.txt",): _from_word_pieces, ("vocab.json", "merges.txt"): _from_byte_pairs}
