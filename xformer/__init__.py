@@ -6,7 +6,8 @@
 This package knows the Array API and nothing else; `xformer.frontends` compiles the same functions.
 """
 
-from xformer.model import Model, init, load, spec
+from xformer.build import init, load, spec
+from xformer.model import Model
 from xformer.precision import BF16, FP32, INT8, INT32, PRECISIONS, Precision
 
 __version__ = "0.1.0"

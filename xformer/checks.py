@@ -25,10 +25,7 @@ def batch(tokens: Any, mask: Any, config: Config) -> tuple[np.ndarray, np.ndarra
         raise ValueError(f"mask has shape {mask.shape}, tokens have {tokens.shape}")
     if not ((mask == 0) | (mask == 1)).all():
         raise ValueError(f"mask must be 0 or 1, got {mask[(mask != 0) & (mask != 1)][0]}")
-    mask = mask.astype(bool)
-    if not mask.any(axis=1).all():
-        raise ValueError(f"row {int(np.argmin(mask.any(axis=1)))} of the mask has no real token")
-    return tokens, mask
+    return tokens, mask.astype(bool)
 
 
 def ids(tokens: Any, config: Config) -> np.ndarray:
@@ -38,7 +35,7 @@ def ids(tokens: Any, config: Config) -> np.ndarray:
         raise ValueError(f"tokens must be of rank 2 (batch, length), got shape {tokens.shape}")
     if 0 in tokens.shape:
         raise ValueError(f"tokens must not be empty, got shape {tokens.shape}")
-    if tokens.dtype.kind not in "iu":
+    if tokens.dtype.kind not in "iu" and not _too_large(tokens):
         raise ValueError(f"tokens must be integers, got {tokens.dtype}")
     length(tokens.shape[1], config)
     bad = (tokens < 0) | (tokens >= config.vocab_size)
@@ -84,6 +81,11 @@ def count(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
     return int(value)
+
+
+def _too_large(values: np.ndarray) -> bool:
+    """Integers that no integer dtype holds, which NumPy keeps as objects."""
+    return values.dtype.kind == "O" and all(isinstance(value, int) for value in values.flat)
 
 
 def _array(values, name) -> np.ndarray:

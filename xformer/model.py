@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from xformer import backends, cache, checkpoint, checks, models, ops, params
-from xformer import config as presets
 from xformer import generate as generation
-from xformer import precision as precisions
 from xformer import tokenizer as tokenizers
 from xformer.annotations import Array, Float
 from xformer.config import Config
-from xformer.precision import FP32, Precision
+from xformer.precision import Precision
+from xformer.sampling import Sampling
 
 
 class Model:
-    """A model that is ready to run. `load` and `init` make one.
+    """A model that is ready to run. `xformer.load` and `xformer.init` make one.
 
     `transform` turns each pure function(params, ...) into what is called: itself by default, its compiled form in a frontend.
     """
@@ -41,7 +40,7 @@ class Model:
 
     def __repr__(self) -> str:
         c = self.config
-        size = f"{c.layers} layers x {c.width}, {params.count(self.params) / 1e6:.1f} M numbers"
+        size = f"{c.layers} layers x {c.width}, {params.count(self.functions.spec(c)) / 1e6:.1f} M parameters"
         return f"<{c.model_type}: {size}, {self.precision.name} on {backends.library_of(self.xp)}>"
 
     # ---------------------------------------------------------------------------------------------------- arrays in and out
@@ -104,14 +103,13 @@ class Model:
         at any of these ids (kept) or texts (cut); None means the model's end-of-text id, () nothing. Ids are a list of
         lists of any lengths, or an array (b, t) with a `mask`, padded on either side.
         """
-        pieces = self.stream(prompts, max_new_tokens, temperature, top_k, top_p, seed, stop, mask)
-        if isinstance(prompts, str):
-            return "".join(pieces)
-        steps = list(pieces)
-        if _is_one(prompts):
-            return steps
-        rows = [[piece for piece in row if piece is not None] for row in zip(*steps, strict=True)]
-        return ["".join(row) for row in rows] if _is_text(prompts) else rows
+        given, steps = self._steps(prompts, max_new_tokens, temperature, top_k, top_p, seed, stop, mask)
+        rows: list[list] = [[] for _ in given.tokens]
+        for step in steps:
+            for row, piece in zip(rows, step, strict=True):
+                row += [] if piece is None else [piece]
+        results = ["".join(row) for row in rows] if given.text else rows
+        return results[0] if given.single else results
 
     def stream(
         self,
@@ -124,33 +122,22 @@ class Model:
         stop: Sequence[int | str] | int | str | None = None,
         mask: Any = None,
     ) -> Iterator[Any]:
-        """As `generate`, step by step: each step's piece of text or id, or for a batch a list of them, None in ended rows."""
+        """As `generate`, step by step: a piece of text or an id, or for a batch a list of them with None in ended rows."""
+        given, steps = self._steps(prompts, max_new_tokens, temperature, top_k, top_p, seed, stop, mask)
+        return (step[0] if given.single else step for step in steps)
+
+    def _steps(self, prompts, max_new_tokens, temperature, top_k, top_p, seed, stop, mask):
+        """The prompts, checked before anything runs, and the steps that follow from them."""
         if not self._decodes:
             raise ValueError(f"generate needs a decoder; {self.config.model_type} is an encoder")
-        sampling = generation.Sampling(temperature, top_k, top_p, seed)
-        ids, stop_texts = generation.check_stop(stop, self.config.eos_token)
-        tokens, real = self._prompts(prompts, mask)
-        steps = checks.count(max_new_tokens, "max_new_tokens")
-        checks.length(tokens.shape[1], self.config, steps)
-        return self._stream(tokens, real, steps, sampling, ids, stop_texts, _is_text(prompts), _is_one(prompts))
-
-    def _stream(self, tokens, mask, steps, sampling, stop_ids, stop_texts, as_text, one):
-        decode = self._tokenizer.decode if as_text or stop_texts else lambda ids: ""
-        rows = [generation.Transcript(decode, stop_texts) for _ in tokens]
-        pieces: list[str | None] = []
-
-        def stopped(row, token):
-            return token in stop_ids or rows[row].stopped
-
-        prefill = functools.partial(self._prefill, capacity=tokens.shape[1] + steps)
-        for step in generation.loop(prefill, self._decode, tokens, mask, steps, sampling, stopped):
-            pieces = [None if token is None else row.push(token) for row, token in zip(rows, step, strict=True)]
-            result = pieces if as_text else step
-            yield result[0] if one else result
-        if as_text:
-            held = [row.flush() for row in rows]
-            if any(held):
-                yield held[0] if one else held
+        sampling = Sampling(temperature, top_k, top_p, seed)
+        ends = generation.Ends.of(stop, self.config)
+        given = generation.prompts(prompts, mask, lambda texts: self._tokenizer.encode(texts), self.config)
+        count = checks.count(max_new_tokens, "max_new_tokens")
+        checks.length(given.tokens.shape[1], self.config, count)
+        decode = self._tokenizer.decode if given.text or ends.texts else None
+        prefill = functools.partial(self._prefill, capacity=given.tokens.shape[1] + count)
+        return given, generation.steps(prefill, self._decode, given, count, sampling, ends, decode)
 
     def _prefill(self, tokens, mask, capacity):
         memory = cache.empty(self.xp, self.config, len(tokens), capacity, self.device)
@@ -160,22 +147,6 @@ class Model:
     def _decode(self, ids, memory):
         logits, memory = self._run("decode", self._array(ids), memory)
         return backends.to_numpy(logits), memory
-
-    def _prompts(self, prompts, mask):
-        if _is_text(prompts):
-            if mask is not None:
-                raise ValueError("a mask goes with ids, not with texts")
-            prompts = self._tokenizer.encode(checks.texts(prompts))
-        elif _is_one(prompts):
-            prompts = [prompts]
-        if isinstance(prompts, Sequence) and mask is None:
-            empty = [index for index, row in enumerate(prompts) if len(row) == 0]
-            if empty or not prompts:
-                raise ValueError(f"prompt {empty[0]} is empty" if empty else "no prompts: the batch is empty")
-            for row in prompts:
-                checks.ids([row], self.config)
-            prompts, mask = tokenizers.pad(prompts, left=True)
-        return checks.batch(prompts, mask, self.config)
 
     # ---------------------------------------------------------------------------------------------------------------- files
     def save(self, folder: str | Path) -> None:
@@ -211,65 +182,3 @@ class Model:
             function = functools.partial(getattr(self.functions, name), config=self.config, precision=self.precision)
             self._bound[name] = self.transform(function)
         return self._bound[name](self.params, *arguments)
-
-
-def load(path: str | Path, namespace: str | ModuleType = "numpy", precision: str | Precision | None = None, device: Any = None) -> Model:
-    """The model in a Hugging Face folder or in one that `Model.save` wrote, with its tokenizer.
-
-    `precision` is "fp32" unless the folder holds weights prepared for another one. Raises FileNotFoundError or ValueError
-    as `checkpoint.read` does, ImportError when the namespace's library is not installed.
-    """
-    xp = backends.find(namespace)
-    wanted = None if precision is None else precisions.find(precision)
-    found = checkpoint.read(path)
-    if found.precision not in (None, wanted or found.precision):
-        raise ValueError(f"{path} holds weights prepared for {found.precision.name}; {wanted.name} was asked for")
-    tokenizer = tokenizers.load(path, found.config.positions)
-    chosen = found.precision or wanted or FP32
-    return Model(found.config, _placed(found.config, found.tree, chosen, xp, device), chosen, xp, tokenizer, device)
-
-
-def init(
-    config: str | Config, seed: int = 0, namespace: str | ModuleType = "numpy", precision: str | Precision = "fp32", device: Any = None
-) -> Model:
-    """A model of a preset's sizes (or any Config) with random weights: the same for a seed on every namespace."""
-    config, chosen, xp = presets.find(config), precisions.find(precision), backends.find(namespace)
-    paths = list(params.leaves(spec(config)))
-
-    def draw(path, leaf):
-        if path.endswith((".scale", ".bias")):
-            return np.full(leaf.shape, 1 if path.endswith(".scale") else 0, np.float32)
-        generator = np.random.Generator(np.random.Philox(key=[seed, paths.index(path)]))
-        return generator.standard_normal(leaf.shape, np.float32) * np.float32(0.02)
-
-    return Model(config, _placed(config, params.map(draw, spec(config)), chosen, xp, device), chosen, xp, None, device)
-
-
-def spec(config: str | Config) -> Any:
-    """The parameter tree of a preset (or any Config) as shapes and dtypes: no memory, whatever the size."""
-    config = presets.find(config)
-    return models.find(config.model_type).spec(config)
-
-
-def _placed(config, tree, precision, xp, device):
-    """The tree of NumPy arrays in `xp`, weights prepared one by one; a leaf in two places is moved once."""
-    moved: dict[int, Any] = {}
-
-    def place(leaf):
-        if not isinstance(leaf, np.ndarray):
-            return leaf
-        if id(leaf) not in moved:
-            moved[id(leaf)] = backends.from_numpy(xp, leaf, device)
-        return moved[id(leaf)]
-
-    prepared = models.find(config.model_type).prepare(tree, lambda weight: precision.prepare(place(weight)))
-    return params.map(lambda path, leaf: place(leaf), prepared)
-
-
-def _is_text(prompts) -> bool:
-    return isinstance(prompts, str) or (isinstance(prompts, Sequence) and len(prompts) > 0 and isinstance(prompts[0], str))
-
-
-def _is_one(prompts) -> bool:
-    """One prompt rather than a batch: a text, or a flat list of ids."""
-    return isinstance(prompts, str) or (isinstance(prompts, Sequence) and len(prompts) > 0 and isinstance(prompts[0], int | np.integer))

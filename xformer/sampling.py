@@ -1,0 +1,53 @@
+"""Drawing tokens from logits, on the host, in fp64.
+
+Random numbers come from a counter-based generator (Philox) keyed by seed and row and counted by step: the same seed gives
+the same tokens on every namespace, unless two candidates lie within their rounding of each other.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is drawn from logits. A temperature of 0 takes the most likely one and needs no seed."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self):
+        if not (np.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(f"temperature must be a number >= 0, got {self.temperature!r}")
+        if self.top_k is not None and (isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 1):
+            raise ValueError(f"top_k must be an integer >= 1, got {self.top_k!r}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be in (0, 1], got {self.top_p!r}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**64:
+            raise ValueError(f"seed must be an integer in [0, 2^64), got {self.seed!r}")
+
+    def choose(self, logits: np.ndarray, step: int) -> np.ndarray:
+        """One id for each row of `logits` (b, v), as int32. Raises FloatingPointError when a row has NaN."""
+        bad = np.isnan(logits).any(axis=-1)
+        if bad.any():
+            raise FloatingPointError(f"the logits of row {int(np.argmax(bad))} at step {step} hold NaN")
+        if self.temperature == 0:
+            return np.argmax(logits, axis=-1).astype(np.int32)
+        return np.array([self._draw(row, index, step) for index, row in enumerate(logits)], np.int32)
+
+    def _draw(self, logits, row, step):
+        order = np.argsort(-logits, kind="stable")[: self.top_k]
+        scores = logits[order].astype(np.float64) / self.temperature
+        weights = np.exp(scores - scores[0])
+        total = np.cumsum(weights)
+        if self.top_p is not None:  # the fewest tokens that reach top_p together
+            total = total[: int(np.searchsorted(total, self.top_p * total[-1])) + 1]
+        return order[min(int(np.searchsorted(total, uniform(self.seed, row, step) * total[-1], side="right")), len(total) - 1)]
+
+
+def uniform(seed: int, row: int, step: int) -> float:
+    """A number in [0, 1) that depends on its three arguments alone: Philox 4x64 (Salmon et al. 2011), one counter a step."""
+    bits = np.random.Philox(key=[seed, row], counter=[step, 0, 0, 0]).random_raw()
+    return (bits >> 11) * 2.0**-53
