@@ -45,6 +45,7 @@ def runners(hardware: str) -> tuple[dict[str, tuple[Runner, Any]], dict[str, str
 
 def _jax() -> Runner:
     import jax
+
     from xformer.frontends.jax import compile
 
     return Runner("jax", functools.partial(compile, lengths=()), jax.jit)
