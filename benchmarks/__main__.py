@@ -82,7 +82,7 @@ def run(wanted, found, precisions, budget, console, problems) -> list[Row]:
                     if not problems.is_terminal:
                         problems.print(f"measuring {workload.name} {precision}", highlight=False)
                     new = [*_measured(workload, base, opened, found, precision, budget), *(Row(workload.name, *row) for row in failed)]
-                    report.show(f"{workload.name} ({subject.source})", new, console)
+                    report.show(f"{workload.name} {precision} ({subject.source})", new, console)
                     rows += new
                     progress.advance(task)
     order = {workload.name: index for index, workload in enumerate(wanted)}
@@ -119,7 +119,8 @@ def _measured(workload, base, opened, found, precision, budget) -> list[Row]:
         row.operations_per_second = workload.operations / row.seconds
         row.share_of_peak = row.operations_per_second / cells.peak(*found[cell.runner], precision)
         pairs = zip(timings[id(base)].samples, timing.samples, strict=False)
-        row.speedup = statistics.median((a - first[id(base)]) / (b - first[id(cell)]) for a, b in pairs)
+        ratios = [(a - first[id(base)]) / (b - first[id(cell)]) for a, b in pairs]
+        row.speedup = statistics.median(ratios) if ratios else None  # none where the baseline itself was skipped
         row.error = float(np.linalg.norm(cell.output(workload) - reference) / np.linalg.norm(reference))
         row.compile, row.load = timing.compile, cell.load
     return rows

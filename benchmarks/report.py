@@ -3,7 +3,7 @@
 import importlib.metadata
 import json
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ COLUMNS = (
     ("tokens/s", lambda row: f"{row.tokens_per_second:,.0f}"),
     ("GOP/s", lambda row: f"{row.operations_per_second / 1e9:.0f}"),
     ("of peak", lambda row: f"{row.share_of_peak:.0%}"),
-    ("x NumPy", lambda row: f"{row.speedup:.2f}"),
+    ("x NumPy", lambda row: "" if row.speedup is None else f"{row.speedup:.2f}"),
     ("error", lambda row: f"{row.error:.0e}"),
     ("compile s", lambda row: f"{row.compile:.1f}"),
     ("load s", lambda row: f"{row.load:.1f}"),
@@ -58,18 +58,17 @@ def cells(row: Row) -> list[str]:
     return [text(row) for _, text in COLUMNS]
 
 
-def show(title: str, rows: Iterable[Row], console: Console) -> None:
-    """Print one table."""
+def show(title: str, rows: Sequence[Row], console: Console) -> None:
+    """Print one table, of one workload in one precision, and why rows have no figures."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for index, (name, _) in enumerate(COLUMNS):
-        table.add_column(name.replace(" ", "\n"), justify="left" if index < 2 else "right", overflow="fold")
-    rows = list(rows)
+    for index, (name, _) in enumerate(COLUMNS[1:]):
+        table.add_column(name.replace(" ", "\n"), justify="right" if index else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(cells(row) if not row.skipped else (row.precision, row.runner, *"-" * (len(COLUMNS) - 2))))
+        table.add_row(*((row.runner, *"-" * (len(COLUMNS) - 2)) if row.skipped else cells(row)[1:]))
     console.print(table)
     for row in rows:
         if row.skipped:
-            console.print(f"{row.precision} {row.runner}: {row.skipped}", highlight=False)
+            console.print(f"{row.runner}: {row.skipped}", highlight=False)
 
 
 def markdown(result: dict[str, Any]) -> str:

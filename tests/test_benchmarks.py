@@ -90,7 +90,7 @@ def test_tables_show_figures_and_reasons():
     console = Console(width=80, record=True, file=io.StringIO())
     report.show("title", rows(), console)
     text = console.export_text()
-    for figure in ("450.0", "400.0", "1,000", "50%", "1.25", "3e-02", "int8 numpy: skipped: predicted 30 s, budget 4 s"):
+    for figure in ("450.0", "400.0", "1,000", "50%", "1.25", "3e-02", "numpy: skipped: predicted 30 s, budget 4 s"):
         assert figure in text
 
 
