@@ -177,6 +177,10 @@ def test_the_pieces_are_printed_as_they_come(capsys):
     assert seen == ["one", " two"]
 
 
+def test_a_terminal_is_not_commanded_by_what_a_model_writes():
+    assert terminal.printable("a\x1b[2J\r\x07\u0085b\n\tü\u3000✓") == "a\ufffd[2J\ufffd\ufffd\ufffdb\n\tü\u3000✓"
+
+
 @pytest.mark.parametrize("size", [1, 2, 32])
 def test_several_prompts_go_in_batches(decoder, tmp_path, size):
     model, prompts = xformer.load(decoder), ["hello", "a b c", "xyz"]

@@ -1,5 +1,6 @@
 """The program `xformer`: starts the commands when what they need is installed, and says what to install when not."""
 
+import io
 import sys
 from typing import NoReturn
 
@@ -9,7 +10,8 @@ NEEDED = ("typer", "rich", "packaging")
 def main() -> NoReturn:
     """Run the command that the process's arguments name, and exit with its code: 0, or 2 for anything the user can mend."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # a model may write what the terminal's encoding has not
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a model may write what the terminal's encoding has not
     try:
         from xformer.commands import app
     except KeyboardInterrupt:

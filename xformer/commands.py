@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from typer.core import TyperGroup
 
@@ -111,8 +110,8 @@ def run(
     if decodes and len(given) == 1 and output is None and not as_json:
         terminal.stream(given[0], model.stream(given[0], **options))
         return
-    made = (proceed if decodes else embed)(model, given, checks.count(batch_size, "batch_size"), options)
-    result = (Continuations if decodes else Vectors)(backends.library_of(xp), model.precision.name, given, made)
+    size = checks.count(batch_size, "batch_size")
+    result = proceed(model, given, size, options) if decodes else embed(model, given, size, options)
     if output is not None:
         exchange.write(output, result)
     if as_json:
@@ -125,7 +124,7 @@ def suited(context: typer.Context, model: Model, decodes: bool) -> dict[str, Any
     """The options for this kind of model. Raises ValueError when one for the other kind was given."""
     own, foreign = (OF_DECODERS, OF_ENCODERS) if decodes else (OF_ENCODERS, OF_DECODERS)
     for name in foreign:
-        if context.get_parameter_source(name).name == "COMMANDLINE":
+        if context.params[name] not in ({**EMBED, **GENERATE}[name], [], ()):
             raise ValueError(
                 f"--{name.replace('_', '-')} does not go with {model.config.model_type}, {'a decoder' if decodes else 'an encoder'}"
             )
@@ -136,13 +135,14 @@ def suited(context: typer.Context, model: Model, decodes: bool) -> dict[str, Any
     return options
 
 
-def embed(model: Model, texts: list[str], batch_size: int, options: dict[str, Any]) -> np.ndarray:
-    """A vector (n, d) for each text."""
+def embed(model: Model, texts: list[str], batch_size: int, options: dict[str, Any]) -> Vectors:
+    """A vector for each text."""
     with terminal.progress("embedding", len(texts)) as advance:
-        return backends.to_numpy(model.embed(texts, batch_size, progress=advance, **options))
+        vectors = backends.to_numpy(model.embed(texts, batch_size, progress=advance, **options))
+    return Vectors(backends.library_of(model.xp), model.precision.name, texts, vectors)
 
 
-def proceed(model: Model, prompts: list[str], batch_size: int, options: dict[str, Any]) -> list[str]:
+def proceed(model: Model, prompts: list[str], batch_size: int, options: dict[str, Any]) -> Continuations:
     """What follows each prompt. All prompts are checked before the first is computed."""
     parts = [prompts[start : start + batch_size] for start in range(0, len(prompts), batch_size)]
     streams = [model.stream(part, **options) for part in parts]
@@ -156,7 +156,7 @@ def proceed(model: Model, prompts: list[str], batch_size: int, options: dict[str
                 left = max(left - 1, 0)
             advance(left * len(part))
             texts += rows
-    return texts
+    return Continuations(backends.library_of(model.xp), model.precision.name, prompts, texts)
 
 
 @app.command()

@@ -6,6 +6,7 @@ import platform
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 X86 = {  # feature: how /proc/cpuinfo and the sysctl of macOS spell it
     "AVX2": ("avx2", "hw.optional.avx2_0"),
@@ -60,7 +61,7 @@ def features(text: str, machine: str) -> dict[str, bool] | None:
     return {feature: not present.isdisjoint(spellings) for feature, spellings in known.items()}
 
 
-def cores(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> dict[str, int | float | None]:
+def cores(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> dict[str, Any]:
     """Logical cores: of the machine, those this process may be scheduled on, its quota of time, and what remains to use."""
     logical = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else logical

@@ -60,7 +60,8 @@ def probe(module: str) -> Iterator[tuple[str, Any]]:
     yield "imports", imports
     if module not in NAMESPACES or imports["state"] != "works":
         return
-    xp, devices = backends.find(module), []
+    xp = backends.find(module)
+    devices: list[str] = []
     found = _attempt(lambda: devices.extend(backends.devices(xp)))
     yield "devices", devices
     for name, precision in PRECISIONS.items():

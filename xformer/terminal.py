@@ -4,6 +4,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -30,11 +31,17 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 def stream(prompt: str, pieces: Iterator[str]) -> None:
     """The pieces as they come; on a terminal, after the prompt."""
-    if sys.stdout.isatty():
-        _console().print(Text(prompt, "dim"), end="", soft_wrap=True)
+    watched = sys.stdout.isatty()
+    if watched:
+        _console().print(Text(printable(prompt), "dim"), end="", soft_wrap=True)
     for piece in pieces:
-        print(piece, end="", flush=True)
+        print(printable(piece) if watched else piece, end="", flush=True)
     print()
+
+
+def printable(text: str) -> str:
+    """`text` without characters that command a terminal: a model writes them too."""
+    return "".join("\ufffd" if category(character) == "Cc" and character not in "\n\t" else character for character in text)
 
 
 def show(result: Vectors | Continuations) -> None:
@@ -44,7 +51,7 @@ def show(result: Vectors | Continuations) -> None:
         return
     for prompt, text in zip(result.prompts, result.texts, strict=True):
         if sys.stdout.isatty():
-            _console().print(Text(prompt, "dim"), Text(text), sep="", end="\n\n", soft_wrap=True)
+            _console().print(Text(printable(prompt), "dim"), Text(printable(text)), sep="", end="\n\n", soft_wrap=True)
         else:
             print(text)
 
@@ -63,7 +70,7 @@ def _cosines(result: Vectors) -> None:
     unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     table = _table("", "cosine", *(str(index + 1) for index in range(shown)))
     for index, row in enumerate(unit @ unit.T):
-        text = Text(result.texts[index], no_wrap=True, overflow="ellipsis")
+        text = Text(printable(result.texts[index]), no_wrap=True, overflow="ellipsis")
         table.add_row(str(index + 1), text, *(f"{cosine:.3f}" for cosine in row))
     console.print(table)
     if shown < count:
