@@ -8,6 +8,20 @@ model.embed(["one text", "another"])
 
 from xformer.frontends.jax import trees  # first: whatever else is imported may define nodes
 from xformer.frontends.jax.ahead import keep_compiled, lower
+from xformer.frontends.jax.layers import Recomputed, Stacked, recompute, stack, unstack
 from xformer.frontends.jax.model import LENGTHS, Compiled, compile, jit
 
-__all__ = ["LENGTHS", "Compiled", "compile", "jit", "keep_compiled", "lower", "trees"]
+__all__ = [
+    "LENGTHS",
+    "Compiled",
+    "Recomputed",
+    "Stacked",
+    "compile",
+    "jit",
+    "keep_compiled",
+    "lower",
+    "recompute",
+    "stack",
+    "trees",
+    "unstack",
+]
