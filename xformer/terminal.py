@@ -23,8 +23,11 @@ STYLES = {"works": "green", "missing": "yellow", "broken": "bold red"}
 @contextlib.contextmanager
 def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar with the time left while the block runs, a moving one when `total` is unknown; only where a person reads it."""
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
     columns = [TextColumn("{task.description}"), BarColumn(), *([MofNCompleteColumn(), TimeRemainingColumn()] if total else [])]
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)
 
