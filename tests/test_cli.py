@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from typer.testing import CliRunner
 
 import xformer
-from xformer import exchange, terminal
-from xformer.commands import app
+from xformer.cli import exchange, terminal
+from xformer.cli.commands import app
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "hello", "world", "##s", "a", "b", "c"]
 TEXTS = ["hello world", "a b c", "hello"]
@@ -279,7 +279,7 @@ def test_version():
 
 
 def test_import_xformer_leaves_the_command_line_alone():
-    code = "import sys, xformer; print([name for name in sys.modules if name in ('xformer.cli', 'xformer.commands', 'typer', 'rich')])"
+    code = "import sys, xformer; print([name for name in sys.modules if name in ('xformer.cli', 'xformer.cli.commands', 'typer', 'rich')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import xformer
-from xformer import backends, commands, doctor, machine, probe
+from xformer import backends, machine
+from xformer.cli import commands, doctor, probe
 from xformer.precision import FP32, PRECISIONS, Floating
 
 WORKS = {"state": "works", "why": None}

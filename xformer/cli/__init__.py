@@ -13,7 +13,7 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a model may write what the terminal's encoding has not
     try:
-        from xformer.commands import app
+        from xformer.cli.commands import app
     except KeyboardInterrupt:
         sys.exit(130)
     except ModuleNotFoundError as error:
@@ -22,7 +22,3 @@ def main() -> NoReturn:
         print(f"error: the command line needs `pip install xformer[cli]` ({error})", file=sys.stderr)
         sys.exit(2)
     sys.exit(app(prog_name="xformer"))
-
-
-if __name__ == "__main__":
-    main()

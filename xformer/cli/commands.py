@@ -12,10 +12,11 @@ import typer
 from typer.core import TyperGroup
 
 import xformer
-from xformer import backends, checks, exchange, terminal
-from xformer import doctor as diagnosis
+from xformer import backends, checks
 from xformer.checkpoint import WEIGHTS
-from xformer.exchange import Continuations, Vectors
+from xformer.cli import doctor as diagnosis
+from xformer.cli import exchange, terminal
+from xformer.cli.exchange import Continuations, Vectors
 from xformer.model import Model
 from xformer.precision import PRECISIONS
 

@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 from xformer import __version__, machine
 from xformer.backends import NAMESPACES
-from xformer.probe import ask
+from xformer.cli.probe import ask
 
 MODULES = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi", "cupy-cuda12x": "cupy"}  # where the distribution has another name
 CONSEQUENCES = {"apache-tvm-ffi": "MetaSchedule and Schedule.tensorize crash with this pair"}

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xformer.backends import NAMESPACES
-from xformer.exchange import Continuations, Vectors
+from xformer.cli.exchange import Continuations, Vectors
 from xformer.precision import PRECISIONS
 
 STYLES = {"works": "green", "missing": "yellow", "broken": "bold red"}
@@ -81,7 +81,7 @@ def _cosines(result: Vectors) -> None:
 
 
 def diagnose(facts: dict[str, Any]) -> None:
-    """What `xformer.doctor` found."""
+    """What `xformer.cli.doctor` found."""
     console, libraries = _console(), facts["libraries"]
     console.print(_machine(facts))
     console.print(_versions(libraries))

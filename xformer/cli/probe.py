@@ -1,7 +1,7 @@
 """What of an installed library works here, found by trying it.
 
 Each library is tried in a child process with a time limit: one that crashes or hangs takes nothing with it.
-`python -m xformer.probe MODULE` is that child. A finding has a state, "works", "missing" (the library or the machine does
+`python -m xformer.cli.probe MODULE` is that child. A finding has a state, "works", "missing" (the library or the machine does
 not have it) or "broken", and says why.
 """
 
@@ -24,8 +24,8 @@ from xformer.precision import PRECISIONS, Precision
 
 TIME_LIMIT = 60.0  # seconds for one library: importing a large one from a cold disk takes up to 20
 TOLERANCE = 0.05  # of the largest value: int8 rounds by about 0.01 here, a product that wrapped around is off by more than 1
-MARK = "xformer.probe:"  # in front of what the child found: libraries print too
-COMMAND = (sys.executable, "-P", "-m", "xformer.probe")
+MARK = "xformer.cli.probe:"  # in front of what the child found: libraries print too
+COMMAND = (sys.executable, "-P", "-m", "xformer.cli.probe")
 
 
 def ask(module: str, seconds: float = TIME_LIMIT, command: Sequence[str] = COMMAND) -> dict[str, Any]:
