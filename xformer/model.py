@@ -21,6 +21,7 @@ class Model:
     """A model that is ready to run. `xformer.load` and `xformer.init` make one.
 
     `transform` turns each pure function(params, ...) into what is called: itself by default, its compiled form in a frontend.
+    `functions` stands for the model's file where that is not what runs.
     """
 
     def __init__(
@@ -32,10 +33,11 @@ class Model:
         tokenizer: tokenizers.Tokenizer | None = None,
         device: Any = None,
         transform: Callable[[Callable], Callable] = lambda function: function,
+        functions: Any = None,
     ):
         self.config, self.params, self.precision, self.xp = config, tree, precision, xp
         self.tokenizer, self.device, self.transform = tokenizer, device, transform
-        self.functions = models.find(config.model_type)
+        self.functions = models.find(config.model_type) if functions is None else functions
         self._bound: dict[str, Callable] = {}
 
     def __repr__(self) -> str:

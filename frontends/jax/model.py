@@ -43,7 +43,7 @@ class Compiled(Model):
 
     def __init__(self, model: Model, lengths: Sequence[int]):
         tree = trees.place(model.params, model.device)
-        super().__init__(model.config, tree, model.precision, jnp, model.tokenizer, model.device, jit)
+        super().__init__(model.config, tree, model.precision, jnp, model.tokenizer, model.device, jit, model.functions)
         self.lengths = lengths
 
     def __call__(self, tokens: Any, mask: Any = None, token_types: Any = None) -> jax.Array:
@@ -92,10 +92,13 @@ class Compiled(Model):
         ending = np.zeros(self.config.vocab_size, bool)
         ending[list(plan.ends.ids)] = True
         arrays = (self._array(x) for x in (tokens, mask, ending, np.int32(plan.count)))
-        chosen, failed, steps = loop.jitted(self.params, *arrays, capacity=capacity, config=self.config, precision=self.precision)
+        chosen, failed, steps = self._greedy(*arrays, capacity=capacity)
         sampling.refuse(backends.to_numpy(failed), int(steps) - 1)
         rows = [[int(token) for token in row if token >= 0] for row in backends.to_numpy(chosen)]
         return [_pieces(Transcript(plan.to_text), row) for row in rows] if plan.given.text else rows
+
+    def _greedy(self, *arrays, capacity):
+        return loop.jitted(self.params, *arrays, capacity=capacity, config=self.config, precision=self.precision)
 
     def _prefill(self, tokens, mask, capacity):
         return super()._prefill(*self._padded(tokens, mask, capacity - tokens.shape[1]))
