@@ -70,10 +70,17 @@ class Model:
         return self._run("logits", self._run("forward", *self._inputs(tokens, mask, token_types)))
 
     # ------------------------------------------------------------------------------------------------------------- encoders
-    def embed(self, texts: str | Sequence[str], batch_size: int = 32, normalize: bool = False) -> Float[Array, "n d"]:
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        batch_size: int = 32,
+        normalize: bool = False,
+        progress: Callable[[int], Any] = lambda count: None,
+    ) -> Float[Array, "n d"]:
         """One vector (n, d) a text: the mean of the hidden states of its tokens, of length 1 if `normalize`.
 
-        Texts are cut at the limit that the model's folder states. Raises ValueError for a decoder or an empty batch.
+        Texts are cut at the limit that the model's folder states; `progress` is told how many more are done after each
+        batch. Raises ValueError for a decoder or an empty batch.
         """
         if self._decodes:
             raise ValueError(f"embed needs an encoder; {self.config.model_type} is a decoder")
@@ -83,6 +90,7 @@ class Model:
         for start in range(0, len(rows), size):
             tokens, mask = tokenizers.pad([rows[index] for index in order[start : start + size]], self._tokenizer.pad_token)
             parts.append(self._run("embed", *self._inputs(tokens, mask, None)))
+            progress(len(tokens))
         vectors = self.xp.take(self.xp.concat(parts, axis=0), self._array(np.argsort(order)), axis=0)
         return ops.normalize(vectors) if normalize else vectors
 

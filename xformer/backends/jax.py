@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import erf
 
-__all__ = ["contract", "erf", "from_numpy", "write"]
+__all__ = ["contract", "devices", "erf", "from_numpy", "write"]
 
 
 def contract(a, b, accumulate):
@@ -27,3 +27,8 @@ def write(cache, new, position):
 
 def from_numpy(array, device):
     return jax.device_put(array, device)  # jnp.asarray compiles a program for each shape it meets
+
+
+def devices():
+    found = [*jax.devices(), *jax.devices("cpu")]  # the CPU is there even where an accelerator is the default
+    return {f"{device.platform}:{device.id}": device for device in found}
