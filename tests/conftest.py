@@ -109,28 +109,37 @@ class Runner:
 
 
 def pytest_generate_tests(metafunc):
-    """`namespace`: each by name. `runner`: each, and JAX under jit too. `precision`: each; its gaps on a namespace are marked."""
-    names, wanted = metafunc.config.stash[CHOSEN], metafunc.fixturenames
-    by_name = {"namespace": names, "runner": [Runner(name) for name in names] + [Runner("jax", True)] * ("jax" in names)}
-    place = next((key for key in by_name if key in wanted), None)
-    if place and "precision" in wanted:
-        pairs = [(where, precision) for where in by_name[place] for precision in PRECISIONS.values()]
-        metafunc.parametrize((place, "precision"), [_pair(*pair) for pair in pairs])
-    elif place:
-        metafunc.parametrize(place, by_name[place], ids=str)
-    elif "precision" in wanted:
-        metafunc.parametrize("precision", PRECISIONS.values(), ids=PRECISIONS)
-
-
-def _pair(where, precision):
-    gap = str(where) == "array_api_strict" and precision.name == "bf16"
-    return pytest.param(where, precision, id=f"{where}-{precision.name}", marks=[NO_BFLOAT16] if gap else [])
+    """`namespace`: each, by name. `runner`: each, and JAX under jit as well. `compiled`: each once, under jit where there is one."""
+    names = metafunc.config.stash[CHOSEN]
+    values = {
+        "namespace": names,
+        "runner": [Runner(name) for name in names] + [Runner("jax", compiled=True)] * ("jax" in names),
+        "compiled": [Runner(name, compiled=name == "jax") for name in names],
+    }
+    for fixture in values.keys() & set(metafunc.fixturenames):
+        metafunc.parametrize(fixture, values[fixture], ids=str)
 
 
 @pytest.fixture
 def xp(namespace):
     """The Array API module of `namespace`."""
     return backends.find(namespace)
+
+
+@pytest.fixture(params=PRECISIONS)
+def precision(request):
+    """Each precision; one that a test's namespace cannot have is an expected failure."""
+    if request.param == "bf16" and {"namespace", "runner", "compiled"} & set(request.fixturenames):
+        request.getfixturevalue("bfloat16")
+    return PRECISIONS[request.param]
+
+
+@pytest.fixture
+def bfloat16(request):
+    """For a test that needs this dtype: an expected failure on namespaces without it."""
+    places = [request.getfixturevalue(name) for name in ("namespace", "runner", "compiled") if name in request.fixturenames]
+    if any(str(place) == "array_api_strict" for place in places):
+        request.applymarker(NO_BFLOAT16)
 
 
 # ------------------------------------------------------------------------------------------------------------ figures to show

@@ -47,7 +47,7 @@ def read(folder: str | Path) -> Checkpoint:
         config = _config(options, model, present)
         spec = model.spec(config)
     else:
-        precision, present, table = *_prepared(prepared, model, folder), None
+        (precision, present), table = _prepared(prepared, model, folder), None
         config = _config(options, model, present)
         spec = model.prepare(model.spec(config), precision.stored)
     tree, problems = names.gather(tensors, spec, table, exact=table is None)
@@ -61,7 +61,7 @@ def write(folder: str | Path, checkpoint: Checkpoint, extra: Mapping[str, str] |
     folder, config = Path(folder), checkpoint.config
     folder.mkdir(parents=True, exist_ok=True)
     model = models.find(config.model_type)
-    options = {"model_type": config.model_type, "architectures": [model.architecture(config)], "dtype": "float32"}
+    options: dict[str, Any] = {"model_type": config.model_type, "architectures": [model.architecture(config)], "dtype": "float32"}
     options |= {key[0]: getattr(config, field) for field, key in model.CONFIG.items()}
     table = model.NAMES
     if checkpoint.precision not in (None, FP32):

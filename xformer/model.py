@@ -61,12 +61,11 @@ class Model:
 
     def logits(self, tokens: Any, mask: Any = None, token_types: Any = None) -> Float[Array, "b t v"]:
         """Scores over the vocabulary (b, t, v). Raises ValueError for an encoder without a masked-language-model head."""
-        hidden = self(tokens, mask, token_types)
         if self._decodes:
-            return hidden
+            return self(tokens, mask, token_types)
         if not self.config.head:
             raise ValueError(f"this {self.config.model_type} has no masked-language-model head")
-        return self._run("logits", hidden)
+        return self._run("logits", self(tokens, mask, token_types))
 
     # ------------------------------------------------------------------------------------------------------------- encoders
     def embed(self, texts: str | Sequence[str], batch_size: int = 32, normalize: bool = False) -> Float[Array, "n d"]:

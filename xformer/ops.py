@@ -122,7 +122,8 @@ def silu(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def _sigmoid(x):
-    return 0.5 * (1.0 + namespace(x).tanh(0.5 * x))  # exp(-x) would overflow
+    xp = namespace(x)
+    return 1.0 / (1.0 + xp.exp(xp.clip(-x, None, 87.0)))  # exp(89) overflows; through tanh the left tail would cancel to 0
 
 
 @in_float32

@@ -25,8 +25,7 @@ class Sampling:
             raise ValueError(f"top_k must be an integer >= 1, got {self.top_k!r}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], got {self.top_p!r}")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**64:
-            raise ValueError(f"seed must be an integer in [0, 2^64), got {self.seed!r}")
+        check_seed(self.seed)
 
     def choose(self, logits: np.ndarray, step: int) -> np.ndarray:
         """One id for each row of `logits` (b, v), as int32. Raises FloatingPointError when a row has NaN."""
@@ -47,7 +46,13 @@ class Sampling:
         return order[min(int(np.searchsorted(total, uniform(self.seed, row, step) * total[-1], side="right")), len(total) - 1)]
 
 
+def check_seed(seed: int) -> None:
+    """Raise ValueError unless `seed` is an integer that the generator takes."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise ValueError(f"seed must be an integer in [0, 2^64), got {seed!r}")
+
+
 def uniform(seed: int, row: int, step: int) -> float:
     """A number in [0, 1) that depends on its three arguments alone: Philox 4x64 (Salmon et al. 2011), one counter a step."""
-    bits = np.random.Philox(key=[seed, row], counter=[step, 0, 0, 0]).random_raw()
+    bits = np.random.Philox(key=np.array([seed, row], np.uint64), counter=step).random_raw()
     return (bits >> 11) * 2.0**-53

@@ -57,7 +57,9 @@ def verb(xp: ModuleType, name: str) -> Any:
 
 
 def from_numpy(xp: ModuleType, array: np.ndarray, device: Any = None) -> Any:
-    """`array`, which may be read-only, mapped from a file or bfloat16, as an array of `xp` on `device`."""
+    """`array`, which may be read-only or mapped from a file, as an array of `xp` on `device`; in fp32 where `xp` lacks its dtype."""
+    if verb(xp, array.dtype.name) is None:
+        array = array.astype(np.float32)
     native = getattr(_file(xp), "from_numpy", None)
     return native(array, device) if native else xp.asarray(array, device=device)
 

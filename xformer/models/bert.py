@@ -97,8 +97,9 @@ def pool(p: Bert, hidden: Float[Array, "b t d"], mask: Bool[Array, "b t"], *, co
 
 def logits(p: Bert, hidden: Float[Array, "b t d"], *, config: Config, precision: Precision) -> Float[Array, "b t v"]:
     """The masked-language-model head over hidden states."""
-    x = ops.ACTIVATIONS[config.activation](precision.project(hidden, p.head.dense))
-    return precision.project(blocks.norm(x, p.head.norm, config), blocks.tied(p.head.output, p.embedding.token))
+    head: Any = p.head  # there, where config.head is
+    x = ops.ACTIVATIONS[config.activation](precision.project(hidden, head.dense))
+    return precision.project(blocks.norm(x, head.norm, config), blocks.tied(head.output, p.embedding.token))
 
 
 # ------------------------------------------------------------------------------------------------ Hugging Face checkpoints
