@@ -69,11 +69,14 @@ def write(folder: str | Path, checkpoint: Checkpoint, extra: Mapping[str, str] |
         options["xformer"] = {"format": 1, "precision": checkpoint.precision.name, **present}
         table = None
     tree = checkpoint.tree if table is None or not config.tied else _untied(checkpoint.tree, model.spec(config))
+    tensors = names.scatter(tree, table)
+    if not config.tied:
+        tensors |= {name: tensors[other] for name, other in model.UNTIED.items() if other in tensors}
     texts = {"config.json": json.dumps(options, indent=2) + "\n", **(extra or {})}
     with storage.replacing(folder / WEIGHTS, *(folder / name for name in texts)) as (weights, *rest):
         for path, text in zip(rest, texts.values(), strict=True):
             path.write_text(text, encoding="utf-8")
-        storage.write(weights, names.scatter(tree, table), {"format": "pt"})
+        storage.write(weights, tensors, {"format": "pt"})
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -121,9 +124,12 @@ def _normalised(tensors, model, tied) -> dict[str, np.ndarray]:
         name = name.removeprefix(model.PREFIX)
         for old, new in model.RENAMED.items():
             name = name.removesuffix(old) + new if name.endswith(old) else name
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in model.IGNORED) or (tied and name == model.TIED):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in model.IGNORED) or (tied and name in (model.TIED, *model.UNTIED)):
             continue
         result[name] = tensor
+    for name, other in model.UNTIED.items():
+        if name in result:
+            result[other] = result.pop(name)
     return result
 
 

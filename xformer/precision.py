@@ -87,9 +87,10 @@ class Integer(Precision):
             return x
         xp = ops.namespace(x)
         x, limit = xp.astype(x, xp.float32, copy=False), self.limit(x.shape[-1])
-        # Times a constant, not divided by one: compilers turn x / (top / c) into another rounding than libraries use.
+        # Times a constant and times a reciprocal, never divided: compilers turn x / (top / c), and a division by a value
+        # that is broadcast, into products, which round in another way than the divisions of other libraries.
         scale = xp.max(xp.abs(x), axis=-1, keepdims=True) * (1.0 / limit)
-        whole = xp.round(x / xp.where(scale >= SMALLEST_NORMAL, scale, 1.0))
+        whole = xp.round(x * (1.0 / xp.where(scale >= SMALLEST_NORMAL, scale, 1.0)))
         whole = xp.where(whole == whole, whole, 0.0)  # NaN has no integer; it lives on in its row's scale
         return Quantized(xp.astype(xp.clip(whole, -limit, limit), ops.dtype(xp, self.operand)), scale)
 
