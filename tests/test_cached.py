@@ -91,7 +91,7 @@ def test_a_prompt_in_pieces_equals_a_whole_one(compiled, mask):
 
 
 def test_C18_how_far_cached_decode_is_from_the_full_forward(compiled, precision, figure):
-    """Nothing but rounding in fp32 and bf16. In int8 and int32 the scales of the values depend on which columns there are."""
+    """Nothing but rounding in fp32 and bf16. In int32 the range depends on how many columns there are."""
     model, mask = compiled.load(GOLDEN / "gpt2-null", precision.name), np.ones(TOKENS.shape, bool)
     whole, steps = full(model, mask), cached(model, mask)
     figure(f"cached decode against full forward, {compiled}, {precision.name}: relative", relative(steps, whole))
