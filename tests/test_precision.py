@@ -38,13 +38,13 @@ def test_rounding_is_half_to_even(xp):
     assert wide(INT8.narrow(on(xp, x)).values)[0].tolist() == [127, 0, 2, 2, 0, -2]
 
 
-@pytest.mark.parametrize("width", [16, 48, 384, 40])
+@pytest.mark.parametrize("width", [48, 384, 40, 41])
 def test_rotating_both_operands_leaves_their_product(xp, width):
     a, b = (RNG.standard_normal((3, width)).astype(np.float32) for _ in "ab")
     turned = [wide(precisions.rotate(on(xp, x))) for x in (a, b)]
     np.testing.assert_allclose(turned[0] @ turned[1].T, a.astype(np.float64) @ b.T, atol=2e-4)
     same = np.array_equal(turned[0], a)
-    assert same == (width == 40)  # not a multiple of the block: left as it is
+    assert same == (width == 41)  # no block divides it: left as it is
 
 
 @pytest.mark.parametrize(("chosen", "bound"), [(INT8, 1.5e-2), (INT32, 1e-3)], ids=["int8", "int32"])
