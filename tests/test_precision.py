@@ -42,7 +42,7 @@ def test_rounding_is_half_to_even(xp):
 def test_rotating_both_operands_leaves_their_product(xp, width):
     a, b = (RNG.standard_normal((3, width)).astype(np.float32) for _ in "ab")
     turned = [wide(precisions.rotate(on(xp, x))) for x in (a, b)]
-    np.testing.assert_allclose(turned[0] @ turned[1].T, a.astype(np.float64) @ b.T, atol=2e-4)
+    np.testing.assert_allclose(turned[0] @ turned[1].T, a.astype(np.float64) @ b.T, atol=2e-3)
     same = np.array_equal(turned[0], a)
     assert same == (width == 41)  # no block divides it: left as it is
 
