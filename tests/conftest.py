@@ -20,7 +20,6 @@ ORACLE = HERE / "oracle"
 NO_BFLOAT16 = pytest.mark.xfail(strict=True, raises=TypeError, reason="array_api_strict has only the standard's own dtypes: no bfloat16")
 
 
-
 # ------------------------------------------------------------------------------------------------ which namespaces there are
 def pytest_addoption(parser):
     parser.addoption("--namespace", action="append", choices=tuple(backends.NAMESPACES), help="run on this namespace only (repeatable)")
