@@ -53,6 +53,9 @@ class Block:
     ffn_norm: Norm
 
 
+Layers = Any  # tuple[Block, ...], or what else `ops.loop` takes
+
+
 def encoder(x: Float[Array, "b t d"], mask: Bool[Array, "..."], p: Block, config: Config, precision: Precision) -> Float[Array, "b t d"]:
     """Post-norm block, as in BERT (Vaswani et al. 2017, arXiv:1706.03762): each sublayer is added, then normalised."""
     given = x.dtype

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from xformer import backends, checkpoint, models, params
+from xformer import backends, checkpoint, models, params, sampling
 from xformer import config as presets
 from xformer import precision as precisions
 from xformer import tokenizer as tokenizers
@@ -24,24 +24,25 @@ def load(path: str | Path, namespace: str | ModuleType = "numpy", precision: str
     xp = backends.find(namespace)
     wanted = None if precision is None else precisions.find(precision)
     found = checkpoint.read(path)
-    if found.precision not in (None, wanted or found.precision):
-        raise ValueError(f"{path} holds weights prepared for {found.precision.name}; {wanted.name} was asked for")
-    tokenizer = tokenizers.load(path, found.config.positions)
     chosen = found.precision or wanted or FP32
+    if wanted not in (None, chosen):
+        raise ValueError(f"{path} holds weights prepared for {chosen.name}; {precision} was asked for")
+    tokenizer = tokenizers.load(path, found.config.positions)
     return Model(found.config, _placed(found.config, found.tree, chosen, xp, device), chosen, xp, tokenizer, device)
 
 
 def init(
     config: str | Config, seed: int = 0, namespace: str | ModuleType = "numpy", precision: str | Precision = "fp32", device: Any = None
 ) -> Model:
-    """A model of a preset's sizes (or any Config) with random weights: the same for a seed on every namespace."""
+    """A model of a preset's sizes (or any Config) with random weights: the same for a seed in [0, 2^64) on every namespace."""
+    sampling.check_seed(seed)
     config, chosen, xp = presets.find(config), precisions.find(precision), backends.find(namespace)
     paths = list(params.leaves(spec(config)))
 
     def draw(path, leaf):
         if path.endswith((".scale", ".bias")):
             return np.full(leaf.shape, 1 if path.endswith(".scale") else 0, np.float32)
-        generator = np.random.Generator(np.random.Philox(key=[seed, paths.index(path)]))
+        generator = np.random.Generator(np.random.Philox(key=np.array([seed, paths.index(path)], np.uint64)))
         return generator.standard_normal(leaf.shape, np.float32) * np.float32(0.02)
 
     return Model(config, _placed(config, params.map(draw, spec(config)), chosen, xp, device), chosen, xp, None, device)

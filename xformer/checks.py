@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_array_api_obj
 
 from xformer import backends
 from xformer.config import Config
@@ -89,8 +90,8 @@ def _too_large(values: np.ndarray) -> bool:
 
 
 def _array(values, name) -> np.ndarray:
-    if not isinstance(values, Sequence):
-        return values if isinstance(values, np.ndarray) else backends.to_numpy(values)
+    if is_array_api_obj(values):
+        return backends.to_numpy(values)
     try:
         return np.asarray(values)
     except ValueError as error:

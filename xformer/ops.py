@@ -122,7 +122,8 @@ def silu(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def _sigmoid(x):
-    return 0.5 * (1.0 + namespace(x).tanh(0.5 * x))  # exp(-x) would overflow
+    xp = namespace(x)
+    return 1.0 / (1.0 + xp.exp(xp.clip(-x, None, 87.0)))  # exp(89) overflows; through tanh the left tail would cancel to 0
 
 
 @in_float32
@@ -238,3 +239,17 @@ def write(cache: Array, new: Array, position: Int[Array, ""] | int) -> Array:
         return native(cache, new, position)
     start = int(position)
     return xp.concat((cache[..., :start, :], new, cache[..., start + new.shape[-2] :, :]), axis=-2)
+
+
+def loop(step: Callable, x: Array, layers, states: tuple) -> tuple[Array, tuple]:
+    """x through all layers: x, result = step(x, layer, state) for each, and the results in order.
+
+    `layers` is a tuple, or something with a `loop(step, x, states)` of its own: layers that a compiler runs as one.
+    """
+    if not isinstance(layers, tuple):
+        return layers.loop(step, x, states)
+    results = []
+    for layer, state in zip(layers, states, strict=True):
+        x, result = step(x, layer, state)
+        results.append(result)
+    return x, tuple(results)

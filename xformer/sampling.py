@@ -25,14 +25,11 @@ class Sampling:
             raise ValueError(f"top_k must be an integer >= 1, got {self.top_k!r}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], got {self.top_p!r}")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**64:
-            raise ValueError(f"seed must be an integer in [0, 2^64), got {self.seed!r}")
+        check_seed(self.seed)
 
     def choose(self, logits: np.ndarray, step: int) -> np.ndarray:
         """One id for each row of `logits` (b, v), as int32. Raises FloatingPointError when a row has NaN."""
-        bad = np.isnan(logits).any(axis=-1)
-        if bad.any():
-            raise FloatingPointError(f"the logits of row {int(np.argmax(bad))} at step {step} hold NaN")
+        refuse(np.isnan(logits).any(axis=-1), step)
         if self.temperature == 0:
             return np.argmax(logits, axis=-1).astype(np.int32)
         return np.array([self._draw(row, index, step) for index, row in enumerate(logits)], np.int32)
@@ -47,7 +44,19 @@ class Sampling:
         return order[min(int(np.searchsorted(total, uniform(self.seed, row, step) * total[-1], side="right")), len(total) - 1)]
 
 
+def refuse(bad: np.ndarray, step: int) -> None:
+    """Raise FloatingPointError if the logits of a row are `bad`: no token can be chosen from NaN."""
+    if bad.any():
+        raise FloatingPointError(f"the logits of row {int(np.argmax(bad))} at step {step} hold NaN")
+
+
+def check_seed(seed: int) -> None:
+    """Raise ValueError unless `seed` is an integer that the generator takes."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise ValueError(f"seed must be an integer in [0, 2^64), got {seed!r}")
+
+
 def uniform(seed: int, row: int, step: int) -> float:
     """A number in [0, 1) that depends on its three arguments alone: Philox 4x64 (Salmon et al. 2011), one counter a step."""
-    bits = np.random.Philox(key=[seed, row], counter=[step, 0, 0, 0]).random_raw()
+    bits = np.random.Philox(key=np.array([seed, row], np.uint64), counter=step).random_raw()
     return (bits >> 11) * 2.0**-53

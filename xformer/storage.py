@@ -63,19 +63,19 @@ def write(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, 
 @contextlib.contextmanager
 def replacing(*paths: Path) -> Iterator[list[Path]]:
     """Temporary paths beside `paths`; they take the places of `paths` once the block has ended well, and vanish otherwise."""
-    temporary = []
+    temporary: list[Path] = []
     try:
         for path in paths:
             handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
             os.close(handle)
             temporary.append(Path(name))
         yield temporary
-        for name in temporary:
-            with name.open("rb") as file:
+        for new in temporary:
+            with new.open("rb") as file:
                 os.fsync(file.fileno())
-            name.chmod(0o644)
-        for name, path in zip(temporary, paths, strict=True):
-            os.replace(name, path)
+            new.chmod(0o644)
+        for new, path in zip(temporary, paths, strict=True):
+            os.replace(new, path)
     finally:
-        for name in temporary:
-            name.unlink(missing_ok=True)
+        for new in temporary:
+            new.unlink(missing_ok=True)

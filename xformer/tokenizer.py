@@ -1,7 +1,9 @@
 """Text to ids and back through the `tokenizers` library, as the files of a model's folder say."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +13,12 @@ from xformer.checkpoint import read_json
 class Tokenizer:
     """A folder's tokenizer, which may be shared between threads."""
 
-    def __init__(self, inner, limit: int, pad_token: int, pad_left: bool):
-        self.inner, self.limit, self.pad_token, self.pad_left = inner, limit, pad_token, pad_left
+    def __init__(self, inner, limit: int, options: dict[str, Any]):
+        self.inner, self.limit, self.options = inner, limit, options
+        pad = options.get("pad_token")
+        pad = pad.get("content") if isinstance(pad, dict) else pad
+        self.pad_token = (inner.token_to_id(pad) if pad else None) or 0
+        self.pad_left = options.get("padding_side") == "left"
         inner.no_padding()
         inner.enable_truncation(limit)
 
@@ -33,7 +39,8 @@ class Tokenizer:
 
     def files(self) -> dict[str, str]:
         """The texts to write beside saved weights, by file name."""
-        return {"tokenizer.json": self.inner.to_str(pretty=True)}
+        options = self.options | {"model_max_length": self.limit}
+        return {"tokenizer.json": self.inner.to_str(pretty=True), "tokenizer_config.json": json.dumps(options, indent=2) + "\n"}
 
 
 def pad(rows: Sequence[Sequence[int]], pad_token: int = 0, left: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -62,10 +69,7 @@ def load(folder: str | Path, positions: int) -> Tokenizer | None:
         raise ImportError("a tokenizer needs `pip install xformer[text]`") from error
     except Exception as error:  # tokenizers raises bare Exception
         raise ValueError(f"{folder}: not a valid tokenizer ({error})") from error
-    pad_text = options.get("pad_token")
-    pad_text = pad_text.get("content") if isinstance(pad_text, dict) else pad_text
-    pad_token = inner.token_to_id(pad_text) if pad_text else None
-    return Tokenizer(inner, _limit(folder, inner, options, positions), pad_token or 0, options.get("padding_side") == "left")
+    return Tokenizer(inner, _limit(folder, inner, options, positions), options)
 
 
 def _limit(folder, inner, options, positions):

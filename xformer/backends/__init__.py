@@ -57,7 +57,9 @@ def verb(xp: ModuleType, name: str) -> Any:
 
 
 def from_numpy(xp: ModuleType, array: np.ndarray, device: Any = None) -> Any:
-    """`array`, which may be read-only, mapped from a file or bfloat16, as an array of `xp` on `device`."""
+    """`array`, which may be read-only or mapped from a file, as an array of `xp` on `device`; in fp32 where `xp` lacks its dtype."""
+    if verb(xp, array.dtype.name) is None:
+        array = array.astype(np.float32)
     native = getattr(_file(xp), "from_numpy", None)
     return native(array, device) if native else xp.asarray(array, device=device)
 
@@ -66,6 +68,21 @@ def to_numpy(x: Any) -> np.ndarray:
     """An array of any namespace as a NumPy array, waiting for the device to finish it."""
     native = getattr(_file(array_namespace(x)), "to_numpy", None)
     return native(x) if native else np.asarray(x)
+
+
+def devices(xp: ModuleType) -> dict[str, Any]:
+    """The devices of `xp` that can compute, by name, the default one first: "cpu", "cpu:0", "cuda:1", "tpu:0"."""
+    native = getattr(_file(xp), "devices", None)
+    return native() if native else {str(device): device for device in xp.__array_namespace_info__().devices()}
+
+
+def find_device(xp: ModuleType, name: str) -> Any:
+    """The device called `name`; "cuda" is the first of its kind. Raises ValueError naming the devices there are."""
+    found = devices(xp)
+    for candidate, device in found.items():
+        if name in (candidate, candidate.split(":")[0]):
+            return device
+    raise ValueError(f"{library_of(xp)} has no device {name!r}; found: {', '.join(found) or 'none'}")
 
 
 @functools.cache

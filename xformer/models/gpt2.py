@@ -5,7 +5,7 @@ from typing import Any
 
 from xformer import blocks, cache, ops
 from xformer.annotations import Array, Bool, Float, Int
-from xformer.blocks import Block, Linear, Norm
+from xformer.blocks import Linear, Norm
 from xformer.cache import Cache
 from xformer.config import Config
 from xformer.names import Stored, conv1d
@@ -26,7 +26,7 @@ class Gpt2:
     """The parameters of a GPT-2."""
 
     embedding: Embedding
-    layers: tuple[Block, ...]
+    layers: blocks.Layers
     norm: Norm
     head: Linear
 
@@ -46,7 +46,7 @@ def prepare(p: Gpt2, narrow: Any) -> Gpt2:
 
 def forward(p: Gpt2, tokens: Int[Array, "b t"], mask: Bool[Array, "b t"], *, config: Config, precision: Precision) -> Float[Array, "b t v"]:
     """The logits after each token. Positions count the real tokens of a row, so padding changes nothing on either side."""
-    x, _ = hidden(p, tokens, mask, None, config, precision)
+    x, _ = hidden(p, tokens, mask, 0, (None,) * config.layers, config, precision)
     return logits(p, x, precision)
 
 
@@ -54,8 +54,9 @@ def prefill(
     p: Gpt2, tokens: Int[Array, "b t"], mask: Bool[Array, "b t"], memory: Cache, *, config: Config, precision: Precision
 ) -> tuple[Float[Array, "b v"], Cache]:
     """The logits after each row's last real token, and the cache with these tokens in it."""
-    x, memory = hidden(p, tokens, mask, memory, config, precision)
-    return logits(p, ops.pick(x, ops.last(mask)), precision), memory
+    memory = memory.admit(mask)
+    x, layers = hidden(p, tokens, memory.real, memory.position, memory.layers, config, precision)
+    return logits(p, ops.pick(x, ops.last(mask)), precision), memory.advance(layers, tokens.shape[1])
 
 
 def decode(p: Gpt2, tokens: Int[Array, " b"], memory: Cache, *, config: Config, precision: Precision) -> tuple[Float[Array, "b v"], Cache]:
@@ -64,20 +65,18 @@ def decode(p: Gpt2, tokens: Int[Array, " b"], memory: Cache, *, config: Config, 
     return prefill(p, tokens[:, None], xp.ones_like(tokens[:, None], dtype=xp.bool), memory, config=config, precision=precision)
 
 
-def hidden(p: Gpt2, tokens, mask, memory: Cache | None, config: Config, precision: Precision) -> tuple[Float[Array, "b t d"], Cache | None]:
-    """The normalised states after the last layer, and the cache, if there is one, with these tokens in it."""
+def hidden(
+    p: Gpt2, tokens: Int[Array, "b t"], real: Bool[Array, "b s"], position: Any, layers: tuple, config: Config, precision: Precision
+) -> tuple[Float[Array, "b t d"], tuple]:
+    """The normalised states after the last layer of the tokens that stand at column `position` of the `real` ones.
+
+    `layers` holds each layer's memory, or None where the tokens attend to themselves alone; it is returned with them in it.
+    """
     count = tokens.shape[1]
-    if memory is not None:
-        memory = memory.admit(mask)
-    real, position = (mask, 0) if memory is None else (memory.real, memory.position)
-    layers = (None,) * config.layers if memory is None else memory.layers
     visible = cache.visible(real, position, count)
     x = blocks.embed(p.embedding.token, tokens) + blocks.embed(p.embedding.position, cache.places(real, position, count))
-    written = []
-    for block, layer in zip(p.layers, layers, strict=True):
-        x, layer = blocks.decoder(x, visible, block, config, precision, layer)
-        written.append(layer)
-    return blocks.norm(x, p.norm, config), None if memory is None else memory.advance(tuple(written), count)
+    x, written = ops.loop(lambda x, block, layer: blocks.decoder(x, visible, block, config, precision, layer), x, p.layers, layers)
+    return blocks.norm(x, p.norm, config), written
 
 
 def logits(p: Gpt2, x: Float[Array, "... d"], precision: Precision) -> Float[Array, "... v"]:

@@ -1,0 +1,93 @@
+"""The JAX frontend against the same models run eagerly and by NumPy. A warning is an error here as everywhere."""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import xformer
+from xformer import backends, cache, params
+from xformer.frontends import jax as frontend
+from xformer.precision import PRECISIONS
+
+TOKENS = np.random.default_rng(5).integers(0, 500, (2, 7)).astype(np.int32)
+MASK = np.array([[True] * 7, [True] * 4 + [False] * 3])
+# A value that lies on the edge of two integers may round to either: one step of the coarsest grid is 1/127 of a row's range.
+TOLERANCE = {"fp32": 2e-6, "bf16": 5e-3, "int8": 1e-2, "int32": 1e-3}
+
+
+def close(got, wanted, precision):
+    np.testing.assert_allclose(backends.to_numpy(got), backends.to_numpy(wanted), rtol=0, atol=TOLERANCE[precision])
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("preset", ["bert-tiny", "gpt2-tiny"])
+def test_jit_equals_eager_equals_numpy(preset, precision):
+    eager = xformer.init(preset, 1, "jax", precision)
+    compiled = frontend.compile(eager)
+    on_host = xformer.init(preset, 1, "numpy", precision)
+    got = compiled(TOKENS, MASK)
+    assert isinstance(got, jax.Array)
+    close(got, eager(TOKENS, MASK), precision)
+    close(got, on_host(TOKENS, MASK), precision)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_greedy_tokens_equal(precision):
+    prompts = [[5, 6, 7], [8, 9], [1]]
+    compiled = frontend.compile(xformer.init("gpt2-tiny", 2, "jax", precision))
+    assert compiled.generate(prompts, 12, stop=()) == xformer.init("gpt2-tiny", 2, "numpy", precision).generate(prompts, 12, stop=())
+
+
+def test_a_model_of_another_namespace_is_moved():
+    model = xformer.init("bert-tiny", 3, "numpy")
+    compiled = frontend.compile(model)
+    assert all(isinstance(leaf, jax.Array) for leaf in params.leaves(compiled.params).values())
+    close(compiled.pool(TOKENS, MASK), model.pool(TOKENS, MASK), "fp32")
+
+
+def test_models_of_equal_sizes_share_what_was_compiled():
+    traced = frontend.ahead.jitted(xformer.models.find("bert").forward)
+    frontend.compile(xformer.init("bert-tiny", 4))(TOKENS)
+    before = traced._cache_size()
+    frontend.compile(xformer.init("bert-tiny", 5))(TOKENS)
+    assert traced._cache_size() == before
+
+
+def test_the_cache_is_donated():
+    model = frontend.compile(xformer.init("gpt2-tiny", 0))
+    memory = cache.empty(model.xp, model.config, 2, 16)
+    _, after = model._run("prefill", jax.numpy.asarray(TOKENS), jax.numpy.asarray(MASK), memory)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(memory))
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(after))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_node_is_a_pytree(precision):
+    model = xformer.init("gpt2-tiny", 0, "jax", precision)
+    leaves, structure = jax.tree.flatten(model.params)
+    assert len(leaves) == len(list(params.items(model.params)))
+    again = jax.tree.unflatten(structure, leaves)
+    assert list(params.leaves(again)) == list(params.leaves(model.params))
+    memory = cache.empty(jax.numpy, model.config, 1, 4)
+    assert jax.tree.structure(jax.tree.map(lambda leaf: leaf, memory)) == jax.tree.structure(memory)
+
+
+def test_nodes_defined_later_are_registered_once():
+    @params.node
+    class Later:
+        weight: object
+
+    try:
+        assert jax.tree.leaves(Later(3)) == [3]
+        params.on_node(frontend.trees.register)
+    finally:
+        params.NODES.remove(Later)
+        params._listeners.pop()
+
+
+def test_xformer_alone_does_not_import_jax():
+    code = "import sys, xformer; assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
