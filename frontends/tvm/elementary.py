@@ -57,3 +57,12 @@ def tanh(x: Any) -> Any:
     far = const(2.0) / (const(1.0) + exp(const(-2.0) * tirx.Select(x < const(0.0), -x, x))) - const(1.0)
     near = x * polynomial((1.0, -1.0 / 3, 2.0 / 15, -17.0 / 315), x * x)
     return tirx.Select(x * x < const(0.01), near, tirx.Select(x < const(0.0), -const(1.0), const(1.0)) * far)
+
+
+def to_bfloat16(x: Any) -> Any:
+    """fp32 rounded to the nearest bfloat16, half to even. On the bits: a cast and the cast back would be left out as a pair."""
+    bits = tirx.reinterpret("uint32", x)
+    lowest = (bits >> tirx.const(16, "uint32")) & tirx.const(1, "uint32")
+    rounded = (bits + lowest + tirx.const(0x7FFF, "uint32")) >> tirx.const(16, "uint32")
+    quiet = tirx.const(0x7FC0, "uint32")
+    return tirx.reinterpret("bfloat16", tirx.Select(tirx.isnan(x), quiet, rounded).astype("uint16"))

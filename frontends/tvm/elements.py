@@ -56,11 +56,11 @@ def binary(name: str, function: Callable, dtype: str | None = None) -> Callable[
     return apply
 
 
-def unary(name: str, function: Callable) -> Callable[[Array], Array]:
+def unary(name: str, function: Callable, dtype: str | None = None) -> Callable[[Array], Array]:
     """A function of one array."""
 
     def apply(x: Array) -> Array:
-        return mapped(name, function, x)
+        return mapped(name, function, x, dtype=dtype)
 
     apply.__name__, apply.__doc__ = name, f"{name} of each element."
     return apply

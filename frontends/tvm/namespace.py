@@ -32,11 +32,12 @@ less = binary("less", operator.lt, bool)
 less_equal = binary("less_equal", operator.le, bool)
 greater = binary("greater", operator.gt, bool)
 greater_equal = binary("greater_equal", operator.ge, bool)
-equal = binary("equal", lambda a, b: tirx.EQ(a, b), bool)
-not_equal = binary("not_equal", lambda a, b: tirx.NE(a, b), bool)
+isnan = unary("isnan", lambda x: tirx.isnan(x), bool)
+_equal = binary("equal", lambda a, b: tirx.EQ(a, b), bool)
 logical_and = binary("logical_and", lambda a, b: tirx.all(a, b))
 logical_or = binary("logical_or", lambda a, b: tirx.any(a, b))
 negative = unary("negative", operator.neg)
+logical_not = unary("logical_not", lambda x: tirx.Not(x))
 abs = unary("abs", lambda x: tirx.abs(x))
 round = unary("round", lambda x: tirx.nearbyint(x))  # half to even
 sqrt = unary("sqrt", lambda x: tirx.sqrt(x))
@@ -44,12 +45,26 @@ exp = unary("exp", elementary.exp)
 erf = unary("erf", elementary.erf)
 tanh = unary("tanh", elementary.tanh)
 
+
+def equal(x1: Array | Scalar, x2: Array | Scalar) -> Array:
+    """equal of two arrays, or of an array and a scalar; an array equals itself but for NaN, which TVM does not know."""
+    if isinstance(x1, Array) and isinstance(x2, Array) and x1.node is x2.node and x1.key == x2.key:
+        return logical_not(isnan(x1))
+    return _equal(x1, x2)
+
+
+def not_equal(x1: Array | Scalar, x2: Array | Scalar) -> Array:
+    """The opposite of equal."""
+    return logical_not(equal(x1, x2))
+
+
 for _name, _function in {"add": add, "sub": subtract, "mul": multiply, "truediv": divide, "and": logical_and, "or": logical_or}.items():
     setattr(Array, f"__{_name}__", lambda self, other, f=_function: f(self, other))
     setattr(Array, f"__r{_name}__", lambda self, other, f=_function: f(other, self))
 for _name, _function in {"lt": less, "le": less_equal, "gt": greater, "ge": greater_equal, "eq": equal, "ne": not_equal}.items():
     setattr(Array, f"__{_name}__", lambda self, other, f=_function: f(self, other))
 Array.__neg__ = lambda self: negative(self)
+Array.__invert__ = lambda self: logical_not(self)
 Array.__hash__ = object.__hash__  # comparison gives arrays, as everywhere in the standard
 
 
@@ -72,6 +87,8 @@ def astype(x: Array, dtype: str, *, copy: Any = True, device: Any = None) -> Arr
         return x
     if isinstance(x, Packed):
         raise TypeError(f"a packed weight of {x.dtype} cannot become {dtype}")
+    if dtype == bfloat16 and x.dtype == float32:
+        return mapped("astype", elementary.to_bfloat16, x, dtype=dtype)
     return mapped("astype", lambda element: element != 0 if dtype == bool else element.astype(dtype), x, dtype=dtype)
 
 

@@ -137,7 +137,7 @@ def lowest(dtype: str) -> Any:
 
 REDUCERS = {
     "sum": te.comm_reducer(lambda a, b: a + b, lambda dtype: tirx.const(0, dtype), name="sum"),
-    # a > b or a is NaN: the built-in maximum drops NaN.
-    "max": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a > b, a != a), a, b), lowest, name="max"),
-    "min": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a < b, a != a), a, b), te.max_value, name="min"),
+    # a > b or a is NaN: the built-in maximum drops NaN, and TVM takes a != a for false.
+    "max": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a > b, tirx.isnan(a)), a, b), lowest, name="max"),
+    "min": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a < b, tirx.isnan(a)), a, b), te.max_value, name="min"),
 }
