@@ -5,7 +5,13 @@ import pytest
 from xformer import backends
 from xformer.precision import PRECISIONS
 
+TVM = importlib.util.find_spec("tvm") is not None
+collect_ignore = [] if TVM else ["tvm_frontend"]
 N = [n for n in ("numpy", "jax", "array_api_strict", "torch") if importlib.util.find_spec(n)]
+
+
+def pytest_report_header():
+    return [] if TVM else "tests/tvm_frontend is left out: apache-tvm is not installed (nox -s tests-tvm)"
 
 
 @pytest.fixture(params=N)
