@@ -229,7 +229,7 @@ def test_prepared_weights_of_another_precision_are_refused(folder):
         xformer.load(path, precision="fp32")
 
 
-@pytest.mark.parametrize("entry", [{"format": 1, "precision": "int8"}, {"format": 2, "precision": "int4"}, {}])
+@pytest.mark.parametrize("entry", [{"format": 2, "precision": "int8"}, {"format": 1, "precision": "int4"}, {}])
 def test_prepared_weights_of_an_unknown_kind_are_refused(folder, entry):
     with pytest.raises(ValueError, match="prepared weights of an unknown kind"):
         checkpoint.read(folder(GPT2, config=lambda config: config | {"xformer": entry}, precision="int8"))

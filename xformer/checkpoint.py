@@ -17,7 +17,7 @@ from xformer import models, names, params, storage
 from xformer.config import Config
 from xformer.precision import FP32, PRECISIONS, Precision
 
-FORMAT = 2  # of prepared weights: since 2, those of INT8 and INT32 are rotated
+FORMAT = 1  # of prepared weights
 WEIGHTS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 
 
@@ -114,8 +114,9 @@ def _config(options, model, present, tensors: int) -> Config:
 
 def _prepared(entry, model, folder) -> tuple[Precision, dict[str, bool]]:
     if entry.get("format") != FORMAT or entry.get("precision") not in PRECISIONS:
-        known = f"format {FORMAT}, precision {', '.join(PRECISIONS)}"
-        raise ValueError(f"{folder}: prepared weights of an unknown kind: {entry}; known: {known}")
+        raise ValueError(
+            f"{folder}: prepared weights of an unknown kind: {entry}; known: format {FORMAT}, precision {', '.join(PRECISIONS)}"
+        )
     return PRECISIONS[entry["precision"]], {field: bool(entry.get(field)) for field in model.OPTIONAL}
 
 
