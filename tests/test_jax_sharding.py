@@ -51,7 +51,7 @@ def result():
 
 def test_every_mesh_gives_the_numbers_of_one_device(result):
     assert result["devices"] == 8
-    limits = {"fp32": 1e-5, "bf16": 5e-3, "int8": 5e-3}
+    limits = {"fp32": 1e-5, "bf16": 5e-3, "int8": 1e-2}  # sums in another order may move an integer by one
     assert {key: error for key, error in result["error"].items() if error > limits[key.split()[1]]} == {}
 
 

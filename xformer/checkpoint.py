@@ -114,9 +114,8 @@ def _config(options, model, present, tensors: int) -> Config:
 
 def _prepared(entry, model, folder) -> tuple[Precision, dict[str, bool]]:
     if entry.get("format") != FORMAT or entry.get("precision") not in PRECISIONS:
-        raise ValueError(
-            f"{folder}: prepared weights of an unknown kind: {entry}; known: format {FORMAT}, precision {', '.join(PRECISIONS)}"
-        )
+        known = f"format {FORMAT}, precision {', '.join(PRECISIONS)}"
+        raise ValueError(f"{folder}: prepared weights of an unknown kind: {entry}; known: {known}")
     return PRECISIONS[entry["precision"]], {field: bool(entry.get(field)) for field in model.OPTIONAL}
 
 
