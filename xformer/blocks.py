@@ -102,7 +102,7 @@ def attention(
 ) -> Float[Array, "b h t e"]:
     """softmax(query @ transpose(key) / sqrt(e)) @ value; a masked key weighs exactly 0, a row without keys gives zeros."""
     scores = precision.contract(query * query.shape[-1] ** -0.5, key)
-    return precision.contract(ops.softmax(scores, mask), ops.namespace(value).matrix_transpose(value))
+    return precision.combine(ops.softmax(scores, mask), value)
 
 
 def feed_forward(x: Float[Array, "b t d"], p: Block, config: Config, precision: Precision) -> Float[Array, "b t d"]:

@@ -17,6 +17,7 @@ from xformer import models, names, params, storage
 from xformer.config import Config
 from xformer.precision import FP32, PRECISIONS, Precision
 
+FORMAT = 1  # of prepared weights
 WEIGHTS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 
 
@@ -66,14 +67,17 @@ def write(folder: str | Path, checkpoint: Checkpoint, extra: Mapping[str, str] |
     table = model.NAMES
     if checkpoint.precision not in (None, FP32):
         present = {field: getattr(config, field) for field in model.OPTIONAL}
-        options["xformer"] = {"format": 1, "precision": checkpoint.precision.name, **present}
+        options["xformer"] = {"format": FORMAT, "precision": checkpoint.precision.name, **present}
         table = None
     tree = checkpoint.tree if table is None or not config.tied else _untied(checkpoint.tree, model.spec(config))
+    tensors = names.scatter(tree, table)
+    if not config.tied:
+        tensors |= {name: tensors[other] for name, other in model.UNTIED.items() if other in tensors}
     texts = {"config.json": json.dumps(options, indent=2) + "\n", **(extra or {})}
     with storage.replacing(folder / WEIGHTS, *(folder / name for name in texts)) as (weights, *rest):
         for path, text in zip(rest, texts.values(), strict=True):
             path.write_text(text, encoding="utf-8")
-        storage.write(weights, names.scatter(tree, table), {"format": "pt"})
+        storage.write(weights, tensors, {"format": "pt"})
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -109,8 +113,9 @@ def _config(options, model, present, tensors: int) -> Config:
 
 
 def _prepared(entry, model, folder) -> tuple[Precision, dict[str, bool]]:
-    if entry.get("format") != 1 or entry.get("precision") not in PRECISIONS:
-        raise ValueError(f"{folder}: prepared weights of an unknown kind: {entry}; known: format 1, precision {', '.join(PRECISIONS)}")
+    if entry.get("format") != FORMAT or entry.get("precision") not in PRECISIONS:
+        known = f"format {FORMAT}, precision {', '.join(PRECISIONS)}"
+        raise ValueError(f"{folder}: prepared weights of an unknown kind: {entry}; known: {known}")
     return PRECISIONS[entry["precision"]], {field: bool(entry.get(field)) for field in model.OPTIONAL}
 
 
@@ -121,9 +126,12 @@ def _normalised(tensors, model, tied) -> dict[str, np.ndarray]:
         name = name.removeprefix(model.PREFIX)
         for old, new in model.RENAMED.items():
             name = name.removesuffix(old) + new if name.endswith(old) else name
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in model.IGNORED) or (tied and name == model.TIED):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in model.IGNORED) or (tied and name in (model.TIED, *model.UNTIED)):
             continue
         result[name] = tensor
+    for name, other in model.UNTIED.items():
+        if name in result:
+            result[other] = result.pop(name)
     return result
 
 

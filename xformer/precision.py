@@ -10,6 +10,10 @@ operands, accumulates wide and returns fp32:
 
 The rows of an operand are its vectors along the contracted (last) axis: an activation has a scale per token, a weight
 one per output channel. Weights may be narrowed once by `prepare`; a weight that was not is narrowed at each use.
+
+A few channels of a transformer's activations are tens of times as large as the rest, which a scale per token then rounds
+to nothing. So both integer operands of a projection are first turned by one orthogonal matrix (`rotate`): the product
+stays, the outliers are spread over their neighbours (Ashkboos et al. 2024, arXiv:2404.00456). It needs no data.
 """
 
 import dataclasses
@@ -39,9 +43,9 @@ class Precision:
     operand: str  # dtype of both operands
     accumulator: str
 
-    def prepare(self, weight: Float[Array, "n k"]) -> Any:
-        """`weight` as `project` reads it, so that it is narrowed once and not at each call."""
-        return self.narrow(weight)
+    def prepare(self, x: Float[Array, "... k"]) -> Any:
+        """`x` as an operand of `project`: a weight, so that it is narrowed once and not at each call. Twice is as once."""
+        return self.narrow(x)
 
     def stored(self, weight: Spec) -> Any:
         """The shapes and dtypes of what `prepare` returns."""
@@ -49,15 +53,19 @@ class Precision:
 
     def project(self, x: Float[Array, "... k"], linear) -> Float[Array, "... n"]:
         """x @ transpose(linear.weight) + linear.bias; the weight is (n, k), prepared by this precision or in fp32."""
-        y = self.contract(x, linear.weight)
+        y = self.contract(self.prepare(x), self.prepare(linear.weight))
         return y if linear.bias is None else y + linear.bias
 
-    def contract(self, a: Float[Array, "... m k"], b: Any) -> Float[Array, "... m n"]:
-        """a @ transpose(b), both narrowed, accumulated wide, returned in fp32; `b` is (..., n, k)."""
+    def combine(self, weights: Float[Array, "b h t s"], value: Float[Array, "b h s e"]) -> Float[Array, "b h t e"]:
+        """weights @ value: what a token gets from the tokens that it attends to."""
+        return self.contract(weights, ops.namespace(value).matrix_transpose(value))
+
+    def contract(self, a: Any, b: Any) -> Float[Array, "... m n"]:
+        """a @ transpose(b), both narrowed, accumulated wide, returned in fp32; `a` is (..., m, k), `b` is (..., n, k)."""
         raise NotImplementedError
 
-    def narrow(self, x: Float[Array, "... k"]) -> Any:
-        """`x` as an operand."""
+    def narrow(self, x: Any) -> Any:
+        """`x` (..., k) as an operand of `contract`."""
         raise NotImplementedError
 
 
@@ -82,22 +90,64 @@ class Integer(Precision):
     def stored(self, weight):
         return Quantized(Spec(weight.shape, self.operand), Spec((*weight.shape[:-1], 1)))
 
-    def narrow(self, x):
+    def prepare(self, x):
+        return x if isinstance(x, Quantized) else self.narrow(rotate(x))
+
+    def combine(self, weights, value):
+        # A scale for each token's value, moved into the token's weight: a masked token then has no influence on any scale.
+        # And tokens that attract large weights tend to have small values (Xiao et al. 2023, arXiv:2309.17453): without the
+        # values' size such a weight would round all others to 0.
+        transpose = ops.namespace(value).matrix_transpose
+        value = self.narrow(value, terms=value.shape[-2])
+        weights = self.narrow(weights * transpose(value.scale))
+        return self._total(weights.values, transpose(value.values)) * weights.scale
+
+    def narrow(self, x, terms=None):
         if isinstance(x, Quantized):
             return x
         xp = ops.namespace(x)
-        x, limit = xp.astype(x, xp.float32, copy=False), self.limit(x.shape[-1])
-        # Times a constant, not divided by one: compilers turn x / (top / c) into another rounding than libraries use.
+        x, limit = xp.astype(x, xp.float32, copy=False), self.limit(terms or x.shape[-1])
+        # Times a constant and times a reciprocal, never divided: compilers turn x / (top / c), and a division by a value
+        # that is broadcast, into products, which round in another way than the divisions of other libraries.
         scale = xp.max(xp.abs(x), axis=-1, keepdims=True) * (1.0 / limit)
-        whole = xp.round(x / xp.where(scale >= SMALLEST_NORMAL, scale, 1.0))
+        whole = xp.round(x * (1.0 / xp.where(scale >= SMALLEST_NORMAL, scale, 1.0)))
         whole = xp.where(whole == whole, whole, 0.0)  # NaN has no integer; it lives on in its row's scale
         return Quantized(xp.astype(xp.clip(whole, -limit, limit), ops.dtype(xp, self.operand)), scale)
 
     def contract(self, a, b):
-        xp = ops.namespace(a)
         a, b = self.narrow(a), self.narrow(b)
-        total = ops.contract(a.values, b.values, ops.dtype(xp, self.accumulator))
-        return xp.astype(total, xp.float32) * a.scale * xp.matrix_transpose(b.scale)
+        return self._total(a.values, b.values) * a.scale * ops.namespace(b.scale).matrix_transpose(b.scale)
+
+    def _total(self, a, b):
+        xp = ops.namespace(a)
+        return xp.astype(ops.contract(a, b, ops.dtype(xp, self.accumulator)), xp.float32)
+
+
+def rotate(x: Float[Array, "... k"]) -> Float[Array, "... k"]:
+    """`x` times an orthogonal, symmetric matrix along the last axis: rotate(a) @ rotate(b).T is a @ b.T.
+
+    It mixes the channels of each block of 64, 16 or 4, whichever first divides k (otherwise none): the Kronecker product of
+    matrices 1/2 - I of order 4, a Hadamard matrix that keeps a vector of equal numbers as it is. Sylvester's would turn
+    the mean of a block into a new outlier.
+    """
+    width = x.shape[-1]
+    size = next(size for size in (64, 16, 4, 1) if width % size == 0)
+    if size == 1:
+        return x
+    xp = ops.namespace(x)
+    x = xp.astype(x, xp.float32, copy=False)
+    # On a grid so coarse that the sums are exact: their order, which each library chooses, cannot show in the integers.
+    coarse = xp.max(xp.abs(x), axis=-1, keepdims=True) * (2.0 * size)
+    blocks = xp.reshape((x + coarse) - coarse, (*x.shape[:-1], width // size, size))
+    return xp.reshape(ops.contract(blocks, _hadamard(x, size), xp.float32), x.shape)
+
+
+def _hadamard(like, size):
+    xp, index = ops.namespace(like), ops.count(4, like)
+    matrix = half = 0.5 - xp.astype(index[:, None] == index[None, :], xp.float32)
+    while matrix.shape[0] < size:
+        matrix = xp.reshape(matrix[:, None, :, None] * half[None, :, None, :], (4 * matrix.shape[0],) * 2)
+    return matrix
 
 
 FP32 = Floating("fp32", "float32", "float32")

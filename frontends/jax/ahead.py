@@ -17,7 +17,7 @@ from xformer.precision import Precision
 
 
 @functools.cache
-def jitted(function: Callable) -> Callable:
+def jitted(function: Callable) -> Any:
     """One compiled function for all models of the same file: those of equal sizes share what XLA made of it.
 
     An argument called `memory` is donated.

@@ -101,7 +101,7 @@ def _functions(model) -> dict[str, Callable]:
     """The programs of a model as functions of its parameters and arrays."""
     config, options = model.config, {"config": model.config, "precision": model.precision}
     absent = {name for name, there in (("pool", config.pooler), ("logits", config.head)) if not there or hasattr(model.functions, "decode")}
-    found = {
+    found: dict[str, Callable] = {
         name: functools.partial(getattr(model.functions, name), **options)
         for name in PROGRAMS
         if hasattr(model.functions, name) and name not in absent
@@ -111,7 +111,7 @@ def _functions(model) -> dict[str, Callable]:
     return found
 
 
-def _exported(name, function, tree, config) -> bytes:
+def _exported(name, function, tree, config) -> bytearray:
     structure = jax.tree.structure(tree)
     arguments = _arguments(config, PROGRAMS[name])
     memory = _structure(config)
@@ -131,7 +131,7 @@ def _arguments(config, taken) -> dict[str, Any]:
     constraints = [f"{letter} <= {config.positions}" for letter in sorted(present)] + ["t <= s"] * (len(present) == 2)
     b, t, s = export.symbolic_shape("b, t, s", constraints=constraints)
     shape = jax.ShapeDtypeStruct
-    found = {
+    found: dict[str, Any] = {
         "tokens": shape((b, t), jnp.int32),
         "mask": shape((b, t), jnp.bool),
         "hidden": shape((b, t, config.width), jnp.float32),

@@ -23,7 +23,7 @@ def compile(model: Model, shapes: Iterable[tuple[int, ...]] = (), lengths: Seque
     or one of these; () compiles every length as it comes. `shapes` are compiled now: (batch, length), or for generation
     (batch, length of the prompt, new tokens).
 
-    Padding changes results by rounding only, except that INT8 and INT32 quantise attention over the padded row.
+    Padding changes results by rounding only.
     """
     compiled = Compiled(model, sorted(lengths))
     for shape in shapes:
@@ -59,7 +59,7 @@ class Compiled(Model):
         checks.length(checks.count(length, "length"), self.config, new)
         if new:
             length, capacity = self._room(length, new)
-            names = ("prefill", "decode", "greedy")
+            names = ["prefill", "decode", "greedy"]
         else:
             length, capacity = self._rung(length), None
             names = [name for name in ("forward", "embed") if hasattr(self.functions, name)]
@@ -95,7 +95,7 @@ class Compiled(Model):
         chosen, failed, steps = self._greedy(*arrays, capacity=capacity)
         sampling.refuse(backends.to_numpy(failed), int(steps) - 1)
         rows = [[int(token) for token in row if token >= 0] for row in backends.to_numpy(chosen)]
-        return [_pieces(Transcript(plan.to_text), row) for row in rows] if plan.given.text else rows
+        return [_pieces(Transcript(plan.to_text), row) for row in rows] if plan.given.text and plan.to_text else rows
 
     def _greedy(self, *arrays, capacity):
         return loop.jitted(self.params, *arrays, capacity=capacity, config=self.config, precision=self.precision)

@@ -74,7 +74,7 @@ def spread(model: Model, on: Mesh, table: Mapping[str, tuple] = TABLE) -> "Sprea
 
 def collectives(compiled: jax.stages.Compiled) -> dict[str, int]:
     """How many of each collective operation stand in a compiled program; one inside a loop counts once."""
-    found = re.findall(rf" ({'|'.join(COLLECTIVES)})(?:-start)?\(", compiled.as_text())
+    found = re.findall(rf" ({'|'.join(COLLECTIVES)})(?:-start)?\(", compiled.as_text() or "")
     return {name: found.count(name) for name in COLLECTIVES if name in found}
 
 

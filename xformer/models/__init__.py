@@ -1,7 +1,7 @@
 """One file a model, found by its name (the `model_type` of a Hugging Face config).
 
 A model's file has: `spec(config)`, the parameter tree as shapes; its functions over that tree; `prepare(p, precision)`;
-and what `xformer.checkpoint` reads: `architecture` and the tables CONFIG, ONLY, OPTIONAL, PREFIX, RENAMED, IGNORED, TIED, NAMES.
+and what `xformer.checkpoint` reads: `architecture` and the tables CONFIG, ONLY, OPTIONAL, PREFIX, RENAMED, IGNORED, TIED, UNTIED, NAMES.
 """
 
 import importlib

@@ -125,8 +125,9 @@ ONLY = {"position_embedding_type": ("absolute",), "is_decoder": (False,), "add_c
 OPTIONAL = {"pooler": "pooler.dense.weight", "head": "cls.predictions.transform.dense.weight"}
 PREFIX = "bert."
 RENAMED = {".gamma": ".weight", ".beta": ".bias"}  # norms in checkpoints that came from TensorFlow
-IGNORED = ("embeddings.position_ids", "cls.predictions.decoder.bias", "cls.seq_relationship.weight", "cls.seq_relationship.bias")
+IGNORED = ("embeddings.position_ids", "cls.seq_relationship.weight", "cls.seq_relationship.bias")
 TIED = "cls.predictions.decoder.weight"  # ignored where the config ties it
+UNTIED = {"cls.predictions.decoder.bias": "cls.predictions.bias"}  # where it does not, the first is what is read
 NAMES = {
     "embedding.token": "embeddings.word_embeddings.weight",
     "embedding.position": "embeddings.position_embeddings.weight",

@@ -109,6 +109,7 @@ PREFIX = "transformer."
 RENAMED: dict[str, str] = {}
 IGNORED = ("h.*.attn.bias", "h.*.attn.masked_bias")  # the causal mask, kept as a buffer by older versions
 TIED = "lm_head.weight"  # ignored where the config ties it
+UNTIED: dict[str, str] = {}
 NAMES = {
     "embedding.token": "wte.weight",
     "embedding.position": "wpe.weight",
