@@ -5,7 +5,6 @@ columns: a weight was packed beforehand (`Packed`), an activation is packed in t
 lies beyond the last row or column is computed from valid memory or zeros and not stored.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -115,8 +114,3 @@ class Contract(Node):
             return b.at(buffer, [*(unravel(group[0], b.shape[:-2]) if group else []), n, k])
 
         return panels(self.lead, b.shape[-2:], layout, b.dtype, read)
-
-
-def size(node: Contract) -> int:
-    """Multiplications of a contraction."""
-    return math.prod(node.shape) * node.operands[0].shape[-1]

@@ -25,7 +25,7 @@ bfloat16, float32, float64 = "bfloat16", "float32", "float64"
 
 # --------------------------------------------------------------------------------------------------------- element by element
 add = binary("add", operator.add)
-subtract = binary("subtract", operator.sub)
+subtract = binary("subtract", elementary.difference)
 multiply = binary("multiply", operator.mul)
 divide = binary("divide", lambda a, b: tirx.div(a, b))
 less = binary("less", operator.lt, bool)

@@ -1,7 +1,7 @@
 """From a function and the shapes of its arguments to a Relax module of kernels, each with its schedule."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -122,8 +122,3 @@ def scheduled(kernel: Kernel, machine: Machine) -> Any:
 
 def _type(node) -> Any:
     return relax.TensorType(node.shape, node.dtype)
-
-
-def kernels(traced: Traced) -> Iterator[tuple[str, Any]]:
-    """The distinct kernels by name."""
-    return ((name.name_hint, function) for name, function in traced.module.functions.items() if name.name_hint != "main")

@@ -99,6 +99,17 @@ def test_C39_quantised_nan_lives_on_in_its_rows_scale(run):
     assert run(lambda x: ops.namespace(x).isnan(x * 1.0), x).tolist() == np.isnan(x).tolist()
 
 
+def test_a_sum_that_rounds_is_not_taken_back_exactly(run):
+    np.testing.assert_array_equal(run(lambda x: (x + 1000.0) - 1000.0, X), (X + np.float32(1000)) - np.float32(1000))
+
+
+def test_rotated_integers_are_numpys(run):
+    x = RNG.standard_normal((5, 64)).astype(np.float32)
+    got, expected = run(INT8.prepare, x), INT8.prepare(x)
+    np.testing.assert_array_equal(got.values, expected.values)
+    np.testing.assert_array_equal(got.scale, expected.scale)
+
+
 def test_C05_C39_softmax_of_masked_rows_and_of_nan(run):
     x = RNG.standard_normal((3, 16)).astype(np.float32)
     x[2, 5] = np.nan
