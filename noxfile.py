@@ -69,7 +69,7 @@ def bench(hardware: str, precision: str | None) -> None:
         if not FOUND[hardware]():
             reason = f"no {HARDWARE[hardware]} on this machine"
             session.error(reason) if "--require-hardware" in session.posargs else session.skip(reason)
-        install(session, f"bench-{hardware}", weights=True)
+        install(session, f"bench-{hardware}", "-e", weights=True)  # run from this folder, which would hide an installed copy
         chosen = ["--precision", precision] if precision else []
         session.run("python", "-m", "benchmarks", "--hardware", hardware, *chosen, *session.posargs)
 

@@ -143,6 +143,7 @@ def test_pooler_and_head_are_what_the_file_has(folder):
         (BERT, {"hidden_size": -64}, "width must be a positive integer, got -64"),
         (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True is not supported"),
         (GPT2, {"eos_token_id": [1, 2]}, r"eos_token_id = \[1, 2\] is not supported"),
+        (GPT2, {"n_layer": 10**12}, "n_layer = 1000000000000, but there are only 28 tensors"),
         (GPT2, {"n_layer": "many"}, "layers must be a positive integer, got 'many'"),
     ],
 )

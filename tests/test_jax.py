@@ -49,7 +49,7 @@ def test_a_model_of_another_namespace_is_moved():
 
 
 def test_models_of_equal_sizes_share_what_was_compiled():
-    traced = frontend._jitted(xformer.models.find("bert").forward)
+    traced = frontend.ahead.jitted(xformer.models.find("bert").forward)
     frontend.compile(xformer.init("bert-tiny", 4))(TOKENS)
     before = traced._cache_size()
     frontend.compile(xformer.init("bert-tiny", 5))(TOKENS)
@@ -82,7 +82,7 @@ def test_nodes_defined_later_are_registered_once():
 
     try:
         assert jax.tree.leaves(Later(3)) == [3]
-        params.on_node(frontend._register)
+        params.on_node(frontend.trees.register)
     finally:
         params.NODES.remove(Later)
         params._listeners.pop()

@@ -53,6 +53,9 @@ class Block:
     ffn_norm: Norm
 
 
+Layers = Any  # tuple[Block, ...], or what else `ops.loop` takes
+
+
 def encoder(x: Float[Array, "b t d"], mask: Bool[Array, "..."], p: Block, config: Config, precision: Precision) -> Float[Array, "b t d"]:
     """Post-norm block, as in BERT (Vaswani et al. 2017, arXiv:1706.03762): each sublayer is added, then normalised."""
     given = x.dtype
@@ -99,7 +102,7 @@ def attention(
 ) -> Float[Array, "b h t e"]:
     """softmax(query @ transpose(key) / sqrt(e)) @ value; a masked key weighs exactly 0, a row without keys gives zeros."""
     scores = precision.contract(query * query.shape[-1] ** -0.5, key)
-    return precision.contract(ops.softmax(scores, mask), ops.namespace(value).matrix_transpose(value))
+    return precision.combine(ops.softmax(scores, mask), value)
 
 
 def feed_forward(x: Float[Array, "b t d"], p: Block, config: Config, precision: Precision) -> Float[Array, "b t d"]:

@@ -44,11 +44,11 @@ def read(folder: str | Path) -> Checkpoint:
         tensors = _normalised(tensors, model, tied=options.get("tie_word_embeddings", True))
         present = {field: name in tensors for field, name in model.OPTIONAL.items()}
         precision, table = None, model.NAMES
-        config = _config(options, model, present)
+        config = _config(options, model, present, len(tensors))
         spec = model.spec(config)
     else:
         (precision, present), table = _prepared(prepared, model, folder), None
-        config = _config(options, model, present)
+        config = _config(options, model, present, len(tensors))
         spec = model.prepare(model.spec(config), precision.stored)
     tree, problems = names.gather(tensors, spec, table, exact=table is None)
     if problems:
@@ -92,7 +92,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _config(options, model, present) -> Config:
+def _config(options, model, present, tensors: int) -> Config:
     for key, allowed in model.ONLY.items():
         if key in options and options[key] not in allowed:
             raise ValueError(f"config.json: {key} = {options[key]!r} is not supported; supported: {', '.join(map(repr, allowed))}")
@@ -105,7 +105,10 @@ def _config(options, model, present) -> Config:
         fields["ffn"] = 4 * fields["width"]
     if isinstance(fields.get("eos_token"), list):
         raise ValueError(f"config.json: eos_token_id = {fields['eos_token']!r} is not supported; supported: one integer or null")
-    return Config(options["model_type"], **fields, **present)
+    config = Config(options["model_type"], **fields, **present)
+    if config.layers > tensors:  # before a tree of that many layers is made
+        raise ValueError(f"config.json: {model.CONFIG['layers'][0]} = {config.layers}, but there are only {tensors} tensors")
+    return config
 
 
 def _prepared(entry, model, folder) -> tuple[Precision, dict[str, bool]]:

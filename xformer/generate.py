@@ -64,6 +64,17 @@ def prompts(given: Any, mask: Any, encode: Callable[[list[str]], list[list[int]]
     return Prompts(tokens, mask, text, single)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A checked request, as `steps` takes it: at most `count` ids a row."""
+
+    given: Prompts
+    count: int
+    sampling: Sampling
+    ends: Ends
+    to_text: Callable[[Sequence[int]], str] | None
+
+
 def steps(
     prefill: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, Any]],
     decode: Callable[[np.ndarray, Any], tuple[np.ndarray, Any]],

@@ -21,6 +21,7 @@ class Model:
     """A model that is ready to run. `xformer.load` and `xformer.init` make one.
 
     `transform` turns each pure function(params, ...) into what is called: itself by default, its compiled form in a frontend.
+    `functions` stands for the model's file where that is not what runs.
     """
 
     def __init__(
@@ -32,10 +33,11 @@ class Model:
         tokenizer: tokenizers.Tokenizer | None = None,
         device: Any = None,
         transform: Callable[[Callable], Callable] = lambda function: function,
+        functions: Any = None,
     ):
         self.config, self.params, self.precision, self.xp = config, tree, precision, xp
         self.tokenizer, self.device, self.transform = tokenizer, device, transform
-        self.functions = models.find(config.model_type)
+        self.functions = models.find(config.model_type) if functions is None else functions
         self._bound: dict[str, Callable] = {}
 
     def __repr__(self) -> str:
@@ -62,16 +64,23 @@ class Model:
     def logits(self, tokens: Any, mask: Any = None, token_types: Any = None) -> Float[Array, "b t v"]:
         """Scores over the vocabulary (b, t, v). Raises ValueError for an encoder without a masked-language-model head."""
         if self._decodes:
-            return self(tokens, mask, token_types)
+            return self._run("forward", *self._inputs(tokens, mask, token_types))
         if not self.config.head:
             raise ValueError(f"this {self.config.model_type} has no masked-language-model head")
-        return self._run("logits", self(tokens, mask, token_types))
+        return self._run("logits", self._run("forward", *self._inputs(tokens, mask, token_types)))
 
     # ------------------------------------------------------------------------------------------------------------- encoders
-    def embed(self, texts: str | Sequence[str], batch_size: int = 32, normalize: bool = False) -> Float[Array, "n d"]:
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        batch_size: int = 32,
+        normalize: bool = False,
+        progress: Callable[[int], Any] = lambda count: None,
+    ) -> Float[Array, "n d"]:
         """One vector (n, d) a text: the mean of the hidden states of its tokens, of length 1 if `normalize`.
 
-        Texts are cut at the limit that the model's folder states. Raises ValueError for a decoder or an empty batch.
+        Texts are cut at the limit that the model's folder states; `progress` is told how many more are done after each
+        batch. Raises ValueError for a decoder or an empty batch.
         """
         if self._decodes:
             raise ValueError(f"embed needs an encoder; {self.config.model_type} is a decoder")
@@ -81,6 +90,7 @@ class Model:
         for start in range(0, len(rows), size):
             tokens, mask = tokenizers.pad([rows[index] for index in order[start : start + size]], self._tokenizer.pad_token)
             parts.append(self._run("embed", *self._inputs(tokens, mask, None)))
+            progress(len(tokens))
         vectors = self.xp.take(self.xp.concat(parts, axis=0), self._array(np.argsort(order)), axis=0)
         return ops.normalize(vectors) if normalize else vectors
 
@@ -102,13 +112,10 @@ class Model:
         at any of these ids (kept) or texts (cut); None means the model's end-of-text id, () nothing. Ids are a list of
         lists of any lengths, or an array (b, t) with a `mask`, padded on either side.
         """
-        given, steps = self._steps(prompts, max_new_tokens, temperature, top_k, top_p, seed, stop, mask)
-        rows: list[list] = [[] for _ in given.tokens]
-        for step in steps:
-            for row, piece in zip(rows, step, strict=True):
-                row += [] if piece is None else [piece]
-        results = ["".join(row) for row in rows] if given.text else rows
-        return results[0] if given.single else results
+        plan = self._plan(prompts, max_new_tokens, Sampling(temperature, top_k, top_p, seed), stop, mask)
+        rows = self._rows(plan)
+        results = ["".join(row) for row in rows] if plan.given.text else rows
+        return results[0] if plan.given.single else results
 
     def stream(
         self,
@@ -122,21 +129,30 @@ class Model:
         mask: Any = None,
     ) -> Iterator[Any]:
         """As `generate`, step by step: a piece of text or an id, or for a batch a list of them with None in ended rows."""
-        given, steps = self._steps(prompts, max_new_tokens, temperature, top_k, top_p, seed, stop, mask)
-        return (step[0] if given.single else step for step in steps)
+        plan = self._plan(prompts, max_new_tokens, Sampling(temperature, top_k, top_p, seed), stop, mask)
+        return (step[0] if plan.given.single else step for step in self._steps(plan))
 
-    def _steps(self, prompts, max_new_tokens, temperature, top_k, top_p, seed, stop, mask):
-        """The prompts, checked before anything runs, and the steps that follow from them."""
+    def _plan(self, prompts, max_new_tokens, sampling, stop, mask) -> generation.Plan:
+        """What was asked for, checked before anything runs."""
         if not self._decodes:
             raise ValueError(f"generate needs a decoder; {self.config.model_type} is an encoder")
-        sampling = Sampling(temperature, top_k, top_p, seed)
         ends = generation.Ends.of(stop, self.config)
         given = generation.prompts(prompts, mask, lambda texts: self._tokenizer.encode(texts), self.config)
         count = checks.count(max_new_tokens, "max_new_tokens")
         checks.length(given.tokens.shape[1], self.config, count)
-        decode = self._tokenizer.decode if given.text or ends.texts else None
-        prefill = functools.partial(self._prefill, capacity=given.tokens.shape[1] + count)
-        return given, generation.steps(prefill, self._decode, given, count, sampling, ends, decode)
+        return generation.Plan(given, count, sampling, ends, self._tokenizer.decode if given.text or ends.texts else None)
+
+    def _rows(self, plan) -> list[list]:
+        """Each row's ids, or pieces of text."""
+        rows: list[list] = [[] for _ in plan.given.tokens]
+        for step in self._steps(plan):
+            for row, piece in zip(rows, step, strict=True):
+                row += [] if piece is None else [piece]
+        return rows
+
+    def _steps(self, plan) -> Iterator[list[Any]]:
+        prefill = functools.partial(self._prefill, capacity=plan.given.tokens.shape[1] + plan.count)
+        return generation.steps(prefill, self._decode, plan.given, plan.count, plan.sampling, plan.ends, plan.to_text)
 
     def _prefill(self, tokens, mask, capacity):
         memory = cache.empty(self.xp, self.config, len(tokens), capacity, self.device)
@@ -166,12 +182,15 @@ class Model:
         return self.tokenizer
 
     def _inputs(self, tokens, mask, types):
+        return tuple(self._array(x) for x in self._checked(tokens, mask, types))
+
+    def _checked(self, tokens, mask, types) -> tuple[np.ndarray, ...]:
         tokens, mask = checks.batch(tokens, mask, self.config)
         if types is None:
-            return self._array(tokens), self._array(mask)
+            return tokens, mask
         if not self.config.token_types:
             raise ValueError(f"{self.config.model_type} has no token types")
-        return self._array(tokens), self._array(mask), self._array(checks.token_types(types, tokens.shape, self.config))
+        return tokens, mask, checks.token_types(types, tokens.shape, self.config)
 
     def _array(self, x):
         return backends.from_numpy(self.xp, x, self.device)

@@ -239,3 +239,17 @@ def write(cache: Array, new: Array, position: Int[Array, ""] | int) -> Array:
         return native(cache, new, position)
     start = int(position)
     return xp.concat((cache[..., :start, :], new, cache[..., start + new.shape[-2] :, :]), axis=-2)
+
+
+def loop(step: Callable, x: Array, layers, states: tuple) -> tuple[Array, tuple]:
+    """x through all layers: x, result = step(x, layer, state) for each, and the results in order.
+
+    `layers` is a tuple, or something with a `loop(step, x, states)` of its own: layers that a compiler runs as one.
+    """
+    if not isinstance(layers, tuple):
+        return layers.loop(step, x, states)
+    results = []
+    for layer, state in zip(layers, states, strict=True):
+        x, result = step(x, layer, state)
+        results.append(result)
+    return x, tuple(results)

@@ -29,9 +29,7 @@ class Sampling:
 
     def choose(self, logits: np.ndarray, step: int) -> np.ndarray:
         """One id for each row of `logits` (b, v), as int32. Raises FloatingPointError when a row has NaN."""
-        bad = np.isnan(logits).any(axis=-1)
-        if bad.any():
-            raise FloatingPointError(f"the logits of row {int(np.argmax(bad))} at step {step} hold NaN")
+        refuse(np.isnan(logits).any(axis=-1), step)
         if self.temperature == 0:
             return np.argmax(logits, axis=-1).astype(np.int32)
         return np.array([self._draw(row, index, step) for index, row in enumerate(logits)], np.int32)
@@ -44,6 +42,12 @@ class Sampling:
         if self.top_p is not None:  # the fewest tokens that reach top_p together
             total = total[: int(np.searchsorted(total, self.top_p * total[-1])) + 1]
         return order[min(int(np.searchsorted(total, uniform(self.seed, row, step) * total[-1], side="right")), len(total) - 1)]
+
+
+def refuse(bad: np.ndarray, step: int) -> None:
+    """Raise FloatingPointError if the logits of a row are `bad`: no token can be chosen from NaN."""
+    if bad.any():
+        raise FloatingPointError(f"the logits of row {int(np.argmax(bad))} at step {step} hold NaN")
 
 
 def check_seed(seed: int) -> None:

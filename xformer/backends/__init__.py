@@ -70,6 +70,21 @@ def to_numpy(x: Any) -> np.ndarray:
     return native(x) if native else np.asarray(x)
 
 
+def devices(xp: ModuleType) -> dict[str, Any]:
+    """The devices of `xp` that can compute, by name, the default one first: "cpu", "cpu:0", "cuda:1", "tpu:0"."""
+    native = getattr(_file(xp), "devices", None)
+    return native() if native else {str(device): device for device in xp.__array_namespace_info__().devices()}
+
+
+def find_device(xp: ModuleType, name: str) -> Any:
+    """The device called `name`; "cuda" is the first of its kind. Raises ValueError naming the devices there are."""
+    found = devices(xp)
+    for candidate, device in found.items():
+        if name in (candidate, candidate.split(":")[0]):
+            return device
+    raise ValueError(f"{library_of(xp)} has no device {name!r}; found: {', '.join(found) or 'none'}")
+
+
 @functools.cache
 def _file(xp: ModuleType) -> ModuleType | None:
     """The backend file of a library, or None where everything is portable."""

@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 from cupyx.scipy.special import erf
 
-__all__ = ["bfloat16", "erf", "from_numpy", "to_numpy", "write"]
+__all__ = ["bfloat16", "devices", "erf", "from_numpy", "to_numpy", "write"]
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -23,3 +23,7 @@ def from_numpy(array, device):
 
 def to_numpy(x):
     return cupy.asnumpy(x)
+
+
+def devices():
+    return {f"cuda:{index}": index for index in range(cupy.cuda.runtime.getDeviceCount())}

@@ -1,10 +1,11 @@
 """JAX: one dot_general with the accumulator's type, so that int8 and bf16 operands reach the matrix unit as they are."""
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import erf
 
-__all__ = ["contract", "erf", "write"]
+__all__ = ["contract", "devices", "erf", "from_numpy", "write"]
 
 
 def contract(a, b, accumulate):
@@ -22,3 +23,12 @@ def write(cache, new, position):
     start = [0] * cache.ndim
     start[-2] = position
     return lax.dynamic_update_slice(cache, new, start)
+
+
+def from_numpy(array, device):
+    return jax.device_put(array, device)  # jnp.asarray compiles a program for each shape it meets
+
+
+def devices():
+    found = [*jax.devices(), *jax.devices("cpu")]  # the CPU is there even where an accelerator is the default
+    return {f"{device.platform}:{device.id}": device for device in found}

@@ -18,3 +18,9 @@ def from_numpy(array, device):
 
 def to_numpy(x):
     return x.detach().to("cpu").numpy()
+
+
+def devices():
+    kinds = {"cuda": torch.cuda, "xpu": torch.xpu, "mps": torch.mps}
+    found = [f"{kind}:{index}" for kind, module in kinds.items() for index in range(module.device_count())]
+    return {name: torch.device(name) for name in ["cpu", *found]}

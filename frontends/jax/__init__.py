@@ -1,0 +1,27 @@
+"""JAX: parameter trees are pytrees once this package is imported, and `compile` has XLA compile a model's functions.
+
+from xformer.frontends import jax as frontend
+
+model = frontend.compile(xformer.load("folder", precision="int8"))
+model.embed(["one text", "another"])
+"""
+
+from xformer.frontends.jax import trees  # first: whatever else is imported may define nodes
+from xformer.frontends.jax.ahead import keep_compiled, lower
+from xformer.frontends.jax.layers import Recomputed, Stacked, recompute, stack, unstack
+from xformer.frontends.jax.model import LENGTHS, Compiled, compile, jit
+
+__all__ = [
+    "LENGTHS",
+    "Compiled",
+    "Recomputed",
+    "Stacked",
+    "compile",
+    "jit",
+    "keep_compiled",
+    "lower",
+    "recompute",
+    "stack",
+    "trees",
+    "unstack",
+]

@@ -1,0 +1,175 @@
+"""A model as one file: its programs for CPU, CUDA and TPU, of any batch and length, beside the weights that they read.
+
+The file is a safetensors file. Its metadata has "format" ("xformer-jax 1"), "precision", "config" and "leaves": JSON, the
+last the names of the tensors that every program takes first, in this order. A tensor "program.NAME" holds the bytes that
+`jax.export.deserialize` reads; what each program takes after the leaves and returns is in PROGRAMS. A program whose trees
+are caches takes and returns the leaves of one: every layer's keys, every layer's values, real, position.
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+
+from xformer import backends, cache, params, storage
+from xformer.config import Config
+from xformer.frontends.jax import loop, trees
+from xformer.frontends.jax.model import LENGTHS, Compiled
+from xformer.model import Model
+from xformer.precision import INT32, Precision, find
+
+FORMAT, PLATFORMS = "xformer-jax 1", ("cpu", "cuda", "tpu")
+PROGRAMS = {  # name: what it takes after the leaves; b batch, t tokens, s cache, v vocabulary
+    "forward": ("tokens", "mask"),  # int32 (b, t), bool (b, t) -> (b, t, d) of an encoder, (b, t, v) of a decoder
+    "embed": ("tokens", "mask"),  # -> (b, d)
+    "pool": ("hidden", "mask"),  # (b, t, d), (b, t) -> (b, d)
+    "logits": ("hidden",),  # (b, t, d) -> (b, t, v)
+    "prefill": ("tokens", "mask", "memory"),  # -> (b, v), cache
+    "decode": ("ids", "memory"),  # int32 (b), cache -> (b, v), cache
+    "greedy": ("tokens", "mask", "ending", "count", "room"),  # .. bool (v), int32, bool (s) -> int32 (b, s), bool (b), int32
+}
+
+
+def save(model: Model, path: str | Path) -> None:
+    """Write `model` as one file. Any namespace will do; a write that fails leaves an old file whole.
+
+    Raises ValueError for INT32: the range of its operands depends on the length, which a program of any length does not know.
+    """
+    if model.precision is INT32:
+        raise ValueError("int32 cannot be exported for any length; fp32, bf16 and int8 can")
+    path = Path(path)
+    tree = trees.place(model.params)
+    names = _names(tree)
+    tensors = {name: backends.to_numpy(leaf) for name, leaf in zip(names, jax.tree.leaves(tree), strict=True)}
+    for name, function in _functions(model).items():
+        tensors[f"program.{name}"] = np.frombuffer(_exported(name, function, tree, model.config), np.uint8)
+    config = json.dumps(dataclasses.asdict(model.config))
+    metadata = {"format": FORMAT, "precision": model.precision.name, "config": config, "leaves": json.dumps(names)}
+    with storage.replacing(path) as (temporary,):
+        storage.write(temporary, tensors, metadata)
+
+
+def load(path: str | Path, device: Any = None) -> "Exported":
+    """The model in a file that `save` wrote, run by the programs in it.
+
+    Raises ValueError when the file is corrupt or not one of these.
+    """
+    from safetensors import safe_open
+
+    path = Path(path)
+    tensors = storage.read(path)
+    with safe_open(path, framework="numpy") as file:
+        metadata = file.metadata() or {}
+    if metadata.get("format") != FORMAT:
+        raise ValueError(f"{path}: format {metadata.get('format')!r}, expected {FORMAT!r}")
+    leaves = tuple(backends.from_numpy(jnp, tensors[name], device) for name in json.loads(metadata["leaves"]))
+    programs = {
+        name.removeprefix("program."): export.deserialize(bytearray(tensor))
+        for name, tensor in tensors.items()
+        if name.startswith("program.")
+    }
+    return Exported(Config(**json.loads(metadata["config"])), leaves, find(metadata["precision"]), programs, device)
+
+
+class Exported(Compiled):
+    """What `load` returns: a model that runs its file's programs, by ids; it has no tokenizer."""
+
+    def __init__(self, config: Config, leaves: tuple, precision: Precision, programs: dict[str, export.Exported], device: Any):
+        run = SimpleNamespace(**{name: _callable(name, program) for name, program in programs.items()})
+        super().__init__(Model(config, leaves, precision, jnp, None, device, functions=run), LENGTHS)
+
+    def __repr__(self) -> str:
+        return f"<{self.config.model_type}: exported, {params.count(self.params) / 1e6:.1f} M numbers, {self.precision.name}>"
+
+    def embed_ids(self, tokens: Any, mask: Any = None) -> jax.Array:
+        """The mean (b, d) of each row's hidden states over its real tokens."""
+        return self._run("embed", *self._inputs(tokens, mask, None))
+
+    def _greedy(self, *arrays, capacity):
+        return self._run("greedy", *arrays, self._array(np.zeros(capacity, bool)))
+
+
+def _functions(model) -> dict[str, Callable]:
+    """The programs of a model as functions of its parameters and arrays."""
+    config, options = model.config, {"config": model.config, "precision": model.precision}
+    absent = {name for name, there in (("pool", config.pooler), ("logits", config.head)) if not there or hasattr(model.functions, "decode")}
+    found: dict[str, Callable] = {
+        name: functools.partial(getattr(model.functions, name), **options)
+        for name in PROGRAMS
+        if hasattr(model.functions, name) and name not in absent
+    }
+    if hasattr(model.functions, "decode"):
+        found["greedy"] = lambda p, *arrays: loop.greedy(p, *arrays[:-1], capacity=arrays[-1].shape[0], **options)
+    return found
+
+
+def _exported(name, function, tree, config) -> bytearray:
+    structure = jax.tree.structure(tree)
+    arguments = _arguments(config, PROGRAMS[name])
+    memory = _structure(config)
+
+    def flat(leaves, *arrays):
+        *arrays, last = arrays
+        last = jax.tree.unflatten(memory, last) if isinstance(last, list) else last
+        return _flat_caches(function(jax.tree.unflatten(structure, leaves), *arrays, last))
+
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
+    return export.export(jax.jit(flat), platforms=PLATFORMS)(shapes, *arguments.values()).serialize()
+
+
+def _arguments(config, taken) -> dict[str, Any]:
+    """The shapes of what programs take, in the symbols b, t and s, constrained for a program that takes `taken`."""
+    present = {letter for letter, names in (("t", {"tokens", "mask", "hidden"}), ("s", {"memory", "room"})) if names & set(taken)}
+    constraints = [f"{letter} <= {config.positions}" for letter in sorted(present)] + ["t <= s"] * (len(present) == 2)
+    b, t, s = export.symbolic_shape("b, t, s", constraints=constraints)
+    shape = jax.ShapeDtypeStruct
+    found: dict[str, Any] = {
+        "tokens": shape((b, t), jnp.int32),
+        "mask": shape((b, t), jnp.bool),
+        "hidden": shape((b, t, config.width), jnp.float32),
+        "ids": shape((b,), jnp.int32),
+        "ending": shape((config.vocab_size,), jnp.bool),
+        "count": shape((), jnp.int32),
+        "room": shape((s,), jnp.bool),
+    }
+    if "memory" in taken:
+        found["memory"] = jax.tree.leaves(jax.eval_shape(lambda rows: cache.empty(jnp, config, *rows.shape), shape((b, s), jnp.bool)))
+    return {name: found[name] for name in taken}
+
+
+def _flat_caches(result):
+    return (
+        tuple(jax.tree.leaves(part) if isinstance(part, cache.Cache) else part for part in result) if isinstance(result, tuple) else result
+    )
+
+
+def _callable(name, program):
+    """The program with the signature of the function that it was made from."""
+
+    def run(p, *arrays, config, precision):
+        *arrays, last = arrays
+        last = jax.tree.leaves(last) if isinstance(last, cache.Cache) else last
+        result = program.call(list(p), *arrays, last)
+        if name not in ("prefill", "decode"):
+            return result
+        return result[0], jax.tree.unflatten(_structure(config), result[1])
+
+    return run
+
+
+def _structure(config):
+    return jax.tree.structure(jax.eval_shape(lambda: cache.empty(jnp, config, 1, 1)))
+
+
+def _names(tree) -> list[str]:
+    """A name for each leaf; a leaf in two places is stored once."""
+    first: dict[int, str] = {}
+    return [first.setdefault(id(leaf), path) for path, leaf in params.items(tree)]

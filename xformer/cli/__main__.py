@@ -1,0 +1,5 @@
+"""`python -m xformer.cli` is the program `xformer`."""
+
+from xformer.cli import main
+
+main()

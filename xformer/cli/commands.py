@@ -1,0 +1,188 @@
+"""The verbs of the command line."""
+
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import xformer
+from xformer import backends, checks
+from xformer.checkpoint import WEIGHTS
+from xformer.cli import doctor as diagnosis
+from xformer.cli import exchange, terminal
+from xformer.cli.exchange import Continuations, Vectors
+from xformer.model import Model
+from xformer.precision import PRECISIONS
+
+REPORTED = (ValueError, TypeError, OSError, ImportError, FloatingPointError)
+
+
+class Commands(TyperGroup):
+    """Ends as a program does: the library's errors in words and code 2, Ctrl-C with 130, a closed pipe with 1 (as in rich)."""
+
+    def invoke(self, ctx):
+        try:
+            super().invoke(ctx)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            ctx.exit(130)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it flushes
+            ctx.exit(1)
+        except REPORTED as error:
+            if ctx.params["debug"]:
+                raise
+            named = isinstance(error, OSError) and error.filename and error.strerror
+            print(f"error: {error.filename}: {error.strerror}" if named else f"error: {error}", file=sys.stderr)
+            ctx.exit(2)
+
+
+app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def option(panel: str | None, name: str, text: str, default: str | bool = True) -> Any:
+    """An option under a heading of the help; `default` is what the help says of an option that is not given."""
+    return typer.Option(name, help=text, rich_help_panel=panel, show_default=default)
+
+
+def defaults(function: Callable) -> dict[str, Any]:
+    """The defaults of a function of the library: they stand there alone."""
+    return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+
+
+def print_version(asked: bool) -> None:
+    """Print it and end, whatever else is asked for."""
+    if asked:
+        print(f"xformer {xformer.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Transformers on every array library: embed texts, continue texts, and see what works on this machine."""
+
+
+TEXT, PLACE, ENCODERS, DECODERS = "Texts and results", "Where and how to compute", "Encoders", "Decoders"
+OF_ENCODERS = ("normalize",)
+OF_DECODERS = ("max_new_tokens", "temperature", "top_k", "top_p", "seed", "stop")
+EMBED, GENERATE = defaults(Model.embed), defaults(Model.generate)
+Folder = Annotated[Path, typer.Argument(help="A Hugging Face folder, or one that `xformer prepare` wrote.", show_default=False)]
+Json = Annotated[bool, option(TEXT, "--json", "Print JSON, and nothing else, on standard output.")]
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    folder: Folder,
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts. Without any: the lines of --file or of standard input.")] = None,
+    file: Annotated[Path | None, option(TEXT, "--file", "One text a line; - is standard input.")] = None,
+    output: Annotated[Path | None, option(TEXT, "--output", "Write vectors as .npy, .npz or .json, text as .txt or .json.")] = None,
+    as_json: Json = False,
+    namespace: Annotated[str, option(PLACE, "--namespace", ", ".join(backends.NAMESPACES))] = "numpy",
+    precision: Annotated[str | None, option(PLACE, "--precision", ", ".join(PRECISIONS), "the folder's, or fp32")] = None,
+    device: Annotated[str | None, option(PLACE, "--device", "One that `xformer doctor` lists, such as cuda:0.")] = None,
+    batch_size: Annotated[int, option(PLACE, "--batch-size", "How many texts to compute at once.")] = EMBED["batch_size"],
+    normalize: Annotated[bool, option(ENCODERS, "--normalize", "Give every vector the length 1.")] = EMBED["normalize"],
+    max_new_tokens: Annotated[int, option(DECODERS, "--max-new-tokens", "When to end at the latest.")] = GENERATE["max_new_tokens"],
+    temperature: Annotated[float, option(DECODERS, "--temperature", "0 takes the likeliest token.")] = GENERATE["temperature"],
+    top_k: Annotated[int | None, option(DECODERS, "--top-k", "Draw from this many of the likeliest tokens.")] = GENERATE["top_k"],
+    top_p: Annotated[float | None, option(DECODERS, "--top-p", "Draw from the likeliest that reach this probability.")] = GENERATE["top_p"],
+    seed: Annotated[int, option(DECODERS, "--seed", "The same seed draws the same text.")] = GENERATE["seed"],
+    stop: Annotated[list[str] | None, option(DECODERS, "--stop", "End before this text as well. May be repeated.")] = None,
+) -> None:
+    """Embed texts with an encoder, or continue them with a decoder."""
+    given = exchange.read(texts, file)
+    with terminal.progress("loading", None):
+        xp = backends.find(namespace)
+        model = xformer.load(folder, xp, precision, None if device is None else backends.find_device(xp, device))
+    decodes = hasattr(model.functions, "decode")
+    options = suited(context, model, decodes)
+    if output is not None:
+        exchange.check(output, Continuations if decodes else Vectors)
+    if decodes and len(given) == 1 and output is None and not as_json:
+        terminal.stream(given[0], model.stream(given[0], **options))
+        return
+    size = checks.count(batch_size, "batch_size")
+    result = proceed(model, given, size, options) if decodes else embed(model, given, size, options)
+    if output is not None:
+        exchange.write(output, result)
+    if as_json:
+        print(exchange.to_json(result))
+    elif output is None:
+        terminal.show(result)
+
+
+def suited(context: typer.Context, model: Model, decodes: bool) -> dict[str, Any]:
+    """The options for this kind of model. Raises ValueError when one for the other kind was given."""
+    own, foreign = (OF_DECODERS, OF_ENCODERS) if decodes else (OF_ENCODERS, OF_DECODERS)
+    for name in foreign:
+        if context.params[name] not in ({**EMBED, **GENERATE}[name], [], ()):
+            raise ValueError(
+                f"--{name.replace('_', '-')} does not go with {model.config.model_type}, {'a decoder' if decodes else 'an encoder'}"
+            )
+    options = {name: context.params[name] for name in own}
+    if decodes:  # a list of stops would replace the model's own
+        ends = [] if model.config.eos_token is None else [model.config.eos_token]
+        options["stop"] = [*(options["stop"] or ()), *ends]
+    return options
+
+
+def embed(model: Model, texts: list[str], batch_size: int, options: dict[str, Any]) -> Vectors:
+    """A vector for each text."""
+    with terminal.progress("embedding", len(texts)) as advance:
+        vectors = backends.to_numpy(model.embed(texts, batch_size, progress=advance, **options))
+    return Vectors(backends.library_of(model.xp), model.precision.name, texts, vectors)
+
+
+def proceed(model: Model, prompts: list[str], batch_size: int, options: dict[str, Any]) -> Continuations:
+    """What follows each prompt. All prompts are checked before the first is computed."""
+    parts = [prompts[start : start + batch_size] for start in range(0, len(prompts), batch_size)]
+    streams = [model.stream(part, **options) for part in parts]
+    texts: list[str] = []
+    with terminal.progress("generating", len(prompts) * options["max_new_tokens"]) as advance:
+        for part, steps in zip(parts, streams, strict=True):
+            rows, left = [""] * len(part), options["max_new_tokens"]
+            for step in steps:
+                rows = [row + (piece or "") for row, piece in zip(rows, step, strict=True)]
+                advance(len(part) if left else 0)  # held back text may come in a step of its own
+                left = max(left - 1, 0)
+            advance(left * len(part))
+            texts += rows
+    return Continuations(backends.library_of(model.xp), model.precision.name, prompts, texts)
+
+
+@app.command()
+def prepare(
+    folder: Folder,
+    output: Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)],
+    precision: Annotated[str, option(None, "--precision", ", ".join(PRECISIONS), False)],
+) -> None:
+    """Save a model with its weights prepared for a precision: smaller, and quicker to load."""
+    if output.resolve() == folder.resolve():
+        raise ValueError(f"{output} is the folder to read: the prepared weights would replace the original ones")
+    with terminal.progress("preparing", None):
+        model = xformer.load(folder, precision=precision)
+        model.save(output)
+    print(f"{output}: {model.precision.name}, {(output / WEIGHTS).stat().st_size / 1e6:.1f} MB of weights")
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what is installed, and what of it works on this machine or why not. Exit code 1: something is broken."""
+    libraries = diagnosis.libraries()
+    with terminal.progress("trying", sum(library["installed"] is not None for library in libraries)) as advance:
+        facts = diagnosis.facts(libraries, advance)
+    if as_json:
+        print(json.dumps(facts, indent=2))
+    else:
+        terminal.diagnose(facts)
+    raise typer.Exit(1 if facts["broken"] else 0)
