@@ -95,18 +95,20 @@ class Integer(Precision):
         return x if isinstance(x, Quantized) else self.narrow(rotate(x))
 
     def combine(self, weights, value):
-        # Tokens that attract the largest weights tend to have the smallest values ("attention sinks", Xiao et al. 2023,
-        # arXiv:2309.17453). Moved into the weights, a value's size keeps the other weights from being rounded to 0.
+        # Each token's value has a scale of its own, which goes into the weights: so no token, masked or later, changes what
+        # another one gets. And tokens that attract the largest weights tend to have the smallest values ("attention sinks",
+        # Xiao et al. 2023, arXiv:2309.17453): their product keeps the other weights from being rounded to 0.
         xp = ops.namespace(value)
-        size = xp.max(xp.abs(value), axis=-1, keepdims=True)
-        size = xp.where(size >= SMALLEST_NORMAL, size, 1.0)
-        return super().combine(weights * xp.matrix_transpose(size), value * (1.0 / size))
+        value = self.narrow(value, terms=value.shape[-2])
+        weights = self.narrow(weights * xp.matrix_transpose(value.scale))
+        return self.widen(weights.values, xp.matrix_transpose(value.values)) * weights.scale
 
-    def narrow(self, x):
+    def narrow(self, x, terms=None):
+        """`x` (..., k) quantised row by row for sums of `terms` products, k by default."""
         if isinstance(x, Quantized):
             return x
         xp = ops.namespace(x)
-        x, limit = xp.astype(x, xp.float32, copy=False), self.limit(x.shape[-1])
+        x, limit = xp.astype(x, xp.float32, copy=False), self.limit(terms or x.shape[-1])
         # Times a constant and times a reciprocal, never divided: compilers turn x / (top / c), and a division by a value
         # that is broadcast, into products, which round in another way than the divisions of other libraries.
         scale = xp.max(xp.abs(x), axis=-1, keepdims=True) * (1.0 / limit)
@@ -116,9 +118,12 @@ class Integer(Precision):
 
     def contract(self, a, b):
         a, b = self.narrow(a), self.narrow(b)
-        xp = ops.namespace(a.values)
-        total = ops.contract(a.values, b.values, ops.dtype(xp, self.accumulator))
-        return xp.astype(total, xp.float32) * a.scale * xp.matrix_transpose(b.scale)
+        return self.widen(a.values, b.values) * a.scale * ops.namespace(b.scale).matrix_transpose(b.scale)
+
+    def widen(self, a, b):
+        """a @ transpose(b) of integers, exact until it becomes fp32."""
+        xp = ops.namespace(a)
+        return xp.astype(ops.contract(a, b, ops.dtype(xp, self.accumulator)), xp.float32)
 
 
 def rotate(x: Float[Array, "... k"]) -> Float[Array, "... k"]:
