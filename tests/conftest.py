@@ -19,8 +19,6 @@ HERE = Path(__file__).parent
 ORACLE = HERE / "oracle"
 NO_BFLOAT16 = pytest.mark.xfail(strict=True, raises=TypeError, reason="array_api_strict has only the standard's own dtypes: no bfloat16")
 
-LEAK = "attention scales each channel of the values by its largest magnitude over all columns, the masked ones included"
-
 
 # ------------------------------------------------------------------------------------------------ which namespaces there are
 def pytest_addoption(parser):
@@ -142,13 +140,6 @@ def bfloat16(request):
     places = [request.getfixturevalue(name) for name in ("namespace", "runner", "compiled") if name in request.fixturenames]
     if any(str(place) == "array_api_strict" for place in places):
         request.applymarker(NO_BFLOAT16)
-
-
-@pytest.fixture
-def no_leak(request, precision):
-    """For a test that masked columns have no influence at all: in integers they still have some."""
-    if precision.name in ("int8", "int32"):
-        request.applymarker(pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"{precision.name}: {LEAK}"))
 
 
 # ------------------------------------------------------------------------------------------------------------ figures to show

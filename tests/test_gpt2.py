@@ -93,13 +93,13 @@ def test_rows_of_any_lengths_generate_as_if_alone(model, batch):
     assert model.generate([*batch[:3].tolist(), short], 6) == alone
 
 
-def test_what_stands_under_padding_has_no_influence(compiled, precision, batch, no_leak):
+def test_what_stands_under_padding_has_no_influence(compiled, precision, batch):
     """Bit for bit: a masked key weighs exactly 0, whatever its value."""
     model, mask = compiled.load(GOLDEN / "gpt2-null", precision.name), golden("gpt2-null")["mask"]
     assert (bits(model(batch * mask, mask))[mask] == bits(model(batch, mask))[mask]).all()
 
 
-def test_later_tokens_have_no_influence(compiled, precision, batch, no_leak):
+def test_later_tokens_have_no_influence(compiled, precision, batch):
     """Causality, bit for bit."""
     model, changed = compiled.load(GOLDEN / "gpt2-null", precision.name), batch.copy()
     changed[:, 6:] = 1
