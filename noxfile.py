@@ -46,6 +46,13 @@ def tests_torch(session: nox.Session) -> None:
     session.run("pytest", "-n", "2", "--namespace", "torch", *session.posargs)
 
 
+@nox.session(name="tests-tvm")
+def tests_tvm(session: nox.Session) -> None:
+    """The TVM frontend: tracing, schedules, code for other processors, compiled models against eager ones."""
+    install(session, "tvm", "-e", weights=True)
+    session.run("pytest", "tests/tvm_frontend", *session.posargs)
+
+
 @nox.session
 def oracle(session: nox.Session) -> None:
     """Every namespace against transformers: random configs and the two real models."""

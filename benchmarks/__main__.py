@@ -1,138 +1,107 @@
 """`python -m benchmarks`: measure this machine; `python -m benchmarks report FILE..`: show stored results again."""
 
-import json
+import contextlib
 import os
-import statistics
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks import cells, measure, report, workloads
-from benchmarks.report import Row
+from benchmarks import cells, facts, report, run, workloads
+from benchmarks.workloads import Workload
 from xformer.precision import PRECISIONS
 
 SLOW = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # where set, they keep NumPy from the CPU's own kernels
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-Choice = Annotated[list[str] | None, typer.Option()]
 
 
 @app.callback(invoke_without_command=True)
 def main(
     context: typer.Context,
     hardware: Annotated[str, typer.Option(help="cpu, gpu or tpu")] = "cpu",
-    precision: Choice = None,
-    library: Choice = None,
-    workload: Annotated[list[str] | None, typer.Option(help="only workloads whose name contains this")] = None,
-    quick: Annotated[bool, typer.Option(help="only two small encoder workloads")] = False,
-    budget: Annotated[float, typer.Option(help="seconds a cell may take")] = 6.0,
-    output: Path = Path("results"),
+    precision: Annotated[list[str] | None, typer.Option(help="only this one; may be repeated")] = None,
+    namespace: Annotated[list[str] | None, typer.Option(help="only this library; may be repeated")] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="only workloads whose name contains this; may be repeated")] = None,
+    quick: Annotated[bool, typer.Option(help="only the two smallest workloads")] = False,
+    budget: Annotated[float, typer.Option(min=0.1, help="seconds a cell may take; one that would need more is skipped")] = 8.0,
+    output: Annotated[Path, typer.Option(help="folder for the results")] = Path("results"),
     require_hardware: Annotated[bool, typer.Option(help="fail when there is no such hardware")] = False,
 ) -> None:
     """Measure every library on this hardware in every precision, against NumPy fp32 in the same minutes."""
     if context.invoked_subcommand:
         return
-    if hardware not in ("cpu", "gpu", "tpu"):
-        raise typer.BadParameter(f"{hardware!r}; known: cpu, gpu, tpu")
-    chosen = [name for name in PRECISIONS if not precision or name in precision]
-    if set(precision or ()) - set(PRECISIONS):
-        raise typer.BadParameter(f"{', '.join(precision or ())}; known: {', '.join(PRECISIONS)}")
-    found, left_out = cells.runners(hardware)
-    found = {name: runner for name, runner in found.items() if not library or name in library}
+    namespaces = _chosen("--namespace", namespace, cells.NAMESPACES[_chosen("--hardware", [hardware], cells.NAMESPACES)[0]])
+    precisions = _chosen("--precision", precision, PRECISIONS)
+    wanted = _selected(workloads.workloads(quick), workload)
     console, problems = Console(), Console(stderr=True)
+    found, left_out = cells.runners(hardware, namespaces)
     for name, reason in left_out.items():
-        problems.print(f"left out: {name}: {reason}", highlight=False)
+        problems.print(f"not measured: {name}: {reason}", highlight=False, markup=False)
     if not found:
-        problems.print(f"nothing to measure on {hardware}")
-        raise typer.Exit(1 if require_hardware or library else 0)
-    wanted = [w for w in workloads.workloads(quick) if not workload or any(part in w.name for part in workload)]
-    rows = run(wanted, found, chosen, budget, console, problems)
-    name = "bench-" + "-".join([hardware, *(chosen if precision else [])])
-    result = report.collected(f"Benchmark: {hardware}", rows, left_out)
-    for path in report.store(output, name, result):
-        problems.print(f"wrote {path}", highlight=False)
+        problems.print(f"nothing to measure on {hardware}", highlight=False)
+        raise typer.Exit(1 if require_hardware or namespace else 0)
+    where = facts.collect()
+    if warning := facts.crowded():
+        problems.print(warning, highlight=False, soft_wrap=True)
+    rows = []
+    with _progress(problems, sum(workload.effort for workload in wanted)) as told:
+        for measured, new in run.measured(wanted, found, precisions, budget, told):
+            report.show(f"{measured.name} ({measured.subject.source})", new, console)
+            rows += new
+    result = report.collected(f"Benchmark: {hardware}", rows, left_out, where)
+    for path in report.store(output, "-".join(["bench", hardware, *(precisions if precision else [])]), result):
+        problems.print(f"wrote {path}", highlight=False, markup=False)
     raise typer.Exit(any(row.skipped.startswith("failed") for row in rows))
 
 
 @app.command("report")
-def show_again(files: list[Path]) -> None:
-    """Show stored results."""
-    for path in files:
-        typer.echo(report.markdown(json.loads(path.read_text(encoding="utf-8"))))
+def show_again(files: Annotated[list[Path], typer.Argument(help="JSON files of results", exists=True, dir_okay=False)]) -> None:
+    """Show stored results as Markdown, those of the same machine and versions as one."""
+    for result in report.merged(report.read(path) for path in files):
+        typer.echo(report.markdown(result))
 
 
-def run(wanted, found, precisions, budget, console, problems) -> list[Row]:
-    """Model by model and precision by precision, so that few models are in memory; a table after each workload."""
-    rows: list[Row] = []
-    baseline = cells.runners("cpu")[0]["numpy"]
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=problems, transient=True, disable=not problems.is_terminal) as progress:
-        task = progress.add_task("measuring", total=len(wanted) * len(precisions))
-        for subject in dict.fromkeys(w.subject for w in wanted):
-            base = cells.Cell.open(subject, "numpy", *baseline, "fp32")
-            for precision in precisions:
-                opened, failed = _open(subject, found, precision, base)
-                for workload in (w for w in wanted if w.subject is subject):
-                    progress.update(task, description=f"{workload.name} {precision}")
-                    if not problems.is_terminal:
-                        problems.print(f"measuring {workload.name} {precision}", highlight=False)
-                    new = [*_measured(workload, base, opened, found, precision, budget), *(Row(workload.name, *row) for row in failed)]
-                    report.show(f"{workload.name} {precision} ({subject.source})", new, console)
-                    rows += new
-                    progress.advance(task)
-    order = {workload.name: index for index, workload in enumerate(wanted)}
-    return sorted(rows, key=lambda row: order[row.workload])
+def _chosen(option: str, given: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """What was given in the order of the `known`, or all of them."""
+    unknown = sorted(set(given or ()) - set(known))
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(map(repr, unknown))}; known: {', '.join(known)}", param_hint=option)
+    return [name for name in known if not given or name in given]
 
 
-def _open(subject, found, precision, base):
-    opened, failed = [], []
-    for name, (runner, device) in found.items():
-        if (name, precision) == ("numpy", "fp32"):
-            opened.append(base)
-            continue
-        try:
-            opened.append(cells.Cell.open(subject, name, runner, device, precision))
-        except Exception as error:  # a row, not the end of the table
-            failed.append((precision, name, [], *[None] * 8, f"failed: {type(error).__name__}: {error}"))
-    return opened, failed
+def _selected(every: list[Workload], parts: Sequence[str] | None) -> list[Workload]:
+    chosen = [workload for workload in every if not parts or any(part in workload.name for part in parts)]
+    if not chosen:
+        names = ", ".join(workload.name for workload in every)
+        raise typer.BadParameter(f"{', '.join(map(repr, parts or ()))}; known: {names}", param_hint="--workload")
+    return chosen
 
 
-def _measured(workload, base, opened, found, precision, budget) -> list[Row]:
-    together = opened if base in opened else [base, *opened]
-    calls = [cell.call(workload) for cell in together]
-    timings = dict(zip(map(id, together), measure.in_turn(calls, budget), strict=True))
-    reference, rows = base.output(workload), []
-    first = _prefill_seconds(workload, together, budget)
-    for cell in opened:
-        timing, row = timings[id(cell)], Row(workload.name, precision, cell.runner, skipped=timings[id(cell)].skipped)
-        rows.append(row)
-        if row.skipped:
-            continue
-        row.samples = [seconds - first[id(cell)] for seconds in timing.samples]
-        row.seconds = statistics.median(row.samples)
-        row.tokens_per_second = workload.tokens / row.seconds
-        row.operations_per_second = workload.operations / row.seconds
-        row.share_of_peak = row.operations_per_second / cells.peak(*found[cell.runner], precision)
-        pairs = zip(timings[id(base)].samples, timing.samples, strict=False)
-        ratios = [(a - first[id(base)]) / (b - first[id(cell)]) for a, b in pairs]
-        row.speedup = statistics.median(ratios) if ratios else None  # none where the baseline itself was skipped
-        row.error = float(np.linalg.norm(cell.output(workload) - reference) / np.linalg.norm(reference))
-        row.compile, row.load = timing.compile, cell.load
-    return rows
+@contextlib.contextmanager
+def _progress(problems: Console, total: int) -> Iterator[Callable[[str, float], None]]:
+    """Something to be told what is going on and what share of a workload was done: a bar, or lines where there is no terminal."""
+    columns = ("{task.description}", BarColumn(None), TaskProgressColumn(), TimeElapsedColumn(), "left", TimeRemainingColumn())
+    # Tables go around the bar where both are on a terminal, and to the file where there is one.
+    options = {"transient": True, "disable": not problems.is_terminal, "redirect_stdout": sys.stdout.isatty()}
+    with Progress(*columns, console=problems, **options) as progress:
+        task = progress.add_task("", total=total)
+        said = ""
 
+        def told(what: str, share: float) -> None:
+            nonlocal said
+            progress.update(task, advance=share, description=what)
+            if not problems.is_terminal and what != said:
+                now = progress.tasks[0]
+                left = f", about {now.elapsed * (100 / now.percentage - 1):.0f} s left" if now.percentage and now.elapsed else ""
+                problems.print(f"[{now.percentage:.0f} %{left}] {what}", highlight=False, markup=False)
+            said = what
 
-def _prefill_seconds(workload, together, budget) -> dict[int, float]:
-    """What a decode's measured call spends before its second token: the same call for one token."""
-    if workload.kind != "decode":
-        return {id(cell): 0.0 for cell in together}
-    one = workloads.Workload(workload.subject, "prefill", workload.batch, workload.length)
-    timings = measure.in_turn([cell.call(one) for cell in together], budget / 3)
-    return {id(cell): timing.median if timing.samples else 0.0 for cell, timing in zip(together, timings, strict=True)}
+        yield told
 
 
 if __name__ == "__main__":

@@ -1,97 +1,141 @@
-"""From a workload, a library and a precision to something that can be called, and what it gives to be compared."""
+"""From a workload, a library and a precision to something that can be called, and what its results are worth."""
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from benchmarks.workloads import NEW, Workload
-from xformer import backends, ops
+from benchmarks.measure import Call
+from benchmarks.workloads import LENGTHS, NEW, Workload
+from xformer import backends, cache, ops
 from xformer.model import Model
-from xformer.precision import PRECISIONS
+from xformer.precision import PRECISIONS, Precision
+
+PROBE = 5  # tokens after the first in the trial of a decode
+NAMESPACES = {"cpu": ("numpy", "jax"), "gpu": ("cupy", "jax", "torch"), "tpu": ("jax",)}
+KINDS = {"cpu": ("cpu",), "gpu": ("gpu", "cuda"), "tpu": ("tpu",)}  # of devices, as the libraries call them
+NOT_TIMED = {"array_api_strict": "checks conformance, is not meant to be fast", "jax eager": "jax is timed compiled"}
 
 
 @dataclass(frozen=True)
 class Runner:
-    """A way to run models: a namespace, and what a frontend makes of a model in it."""
+    """A way to run models: a namespace, a device of it, and what a frontend makes of a model there."""
 
-    namespace: str
-    compiled: Callable[[Model], Model]
-    jit: Callable[[Callable], Callable] = lambda function: function
+    name: str
+    device: Any
+    compiled: Callable[[Model], Model] = lambda model: model
+    jit: Callable[[Callable], Callable] | None = None
 
 
-def runners(hardware: str) -> tuple[dict[str, tuple[Runner, Any]], dict[str, str]]:
-    """The runners with a device of that kind, by name, and why the others are left out."""
-    kinds = {"cpu": ("cpu",), "gpu": ("gpu", "cuda"), "tpu": ("tpu",)}[hardware]
-    wanted = {"cpu": ("numpy", "jax"), "gpu": ("cupy", "jax", "torch"), "tpu": ("jax",)}[hardware]
-    found, missing = {}, {}
-    for name in wanted:
+def runners(hardware: str, names: Sequence[str]) -> tuple[list[Runner], dict[str, str]]:
+    """The runners with a device of that kind among `names`, and by name why the others are left out."""
+    found, missing = [], dict(NOT_TIMED)
+    for name in names:
         try:
-            runner = _jax() if name == "jax" else Runner(name, lambda model: model)
             devices = backends.devices(backends.find(name))
-        except ImportError as error:
-            missing[name] = str(error)
+            options = _jax() if name == "jax" else {}
+        except Exception as error:  # not installed, or its driver is not there, for which each library has its own class
+            missing[name] = f"{type(error).__name__}: {error}"
             continue
-        device = next((device for kind, device in devices.items() if kind.split(":")[0] in kinds), None)
+        device = next((device for kind, device in devices.items() if kind.split(":")[0] in KINDS[hardware]), None)
         if device is None:
-            missing[name] = f"{name} finds no {hardware}: {', '.join(devices) or 'no device'}"
+            missing[name] = f"finds no {hardware}, only {', '.join(devices) or 'nothing'}"
         else:
-            found[name] = (runner, None if hardware == "cpu" else device)
+            found.append(Runner(name, None if hardware == "cpu" else device, **options))
     return found, missing
 
 
-def _jax() -> Runner:
+def _jax() -> dict[str, Callable]:
     import jax
 
     from xformer.frontends.jax import compile
 
-    return Runner("jax", functools.partial(compile, lengths=()), jax.jit)
+    return {"compiled": functools.partial(compile, lengths=LENGTHS), "jit": jax.jit}
 
 
 @dataclass
 class Cell:
     """A loaded model in one library and precision."""
 
-    runner: str
+    runner: Runner
     precision: str
     model: Model
     load: float  # seconds
+    peak: "Peak"
 
     @classmethod
-    def open(cls, subject, name: str, runner: Runner, device, precision: str) -> "Cell":
+    def open(cls, subject, runner: Runner, precision: str) -> "Cell":
         """The subject's model; raises TypeError where the library has not the dtype."""
-        start = time.perf_counter()
-        model = runner.compiled(subject.make(runner.namespace, precision, device))
-        return cls(name, precision, model, time.perf_counter() - start)
+        peak, start = contraction(runner, PRECISIONS[precision]), time.perf_counter()
+        model = runner.compiled(subject.make(runner.name, precision, runner.device))
+        return cls(runner, precision, model, time.perf_counter() - start, peak)
 
-    def call(self, workload: Workload) -> Callable[[], Any]:
-        """What is timed. It returns once the result is on the host."""
+    def call(self, workload: Workload) -> Call:
+        """What is timed. Its output is what `error` compares: hidden states, the next logits, or ids."""
         ids = workload.ids()
+        mask, common = np.ones_like(ids), {"floor": workload.operations / self.peak.rate, "compiles": self.runner.jit is not None}
         if workload.kind == "encode":
-            return lambda: backends.to_numpy(self.model(ids, np.ones_like(ids)))
-        new = 1 if workload.kind == "prefill" else NEW + 1
-        return lambda: self.model.generate(ids, new, stop=(), mask=np.ones_like(ids))
+            return Call(lambda: self.model(ids, mask), backends.to_numpy, **common)
+        if workload.kind == "prefill":
+            return Call(self._prefill(ids, mask), backends.to_numpy, **common)
+        some, one, every = (functools.partial(self.model.generate, ids, count, stop=(), mask=mask) for count in (1 + PROBE, 1, NEW))
+        return Call(every, np.asarray, some, (NEW - 1) / PROBE, one, least=1, **common)
 
-    def output(self, workload: Workload) -> np.ndarray:
-        """What is compared: hidden states, or the logits after the first row's prompt."""
-        ids = workload.ids() if workload.kind == "encode" else workload.ids()[:1]
-        states = backends.to_numpy(self.model(ids, np.ones_like(ids)))
-        return states if workload.kind == "encode" else states[:, -1]
+    def _prefill(self, ids, mask) -> Callable[[], Any]:
+        m = self.model
+        function = m.transform(functools.partial(m.functions.prefill, config=m.config, precision=m.precision))
+        tokens, real = (backends.from_numpy(m.xp, x, m.device) for x in (ids, mask.astype(bool)))
+        return lambda: function(m.params, tokens, real, cache.empty(m.xp, m.config, *ids.shape, m.device))[0]
 
 
-def peak(runner: Runner, device: Any, precision: str, size: int = 1024) -> float:
-    """Operations a second of one large contraction with operands of that precision: what a model could reach at most."""
-    xp, chosen = backends.find(runner.namespace), PRECISIONS[precision]
-    square = backends.from_numpy(xp, np.random.default_rng(0).standard_normal((size, size)).astype(np.float32), device)
-    a = chosen.narrow(square)
-    values, dtype = getattr(a, "values", a), ops.dtype(xp, chosen.accumulator)
-    contract = runner.jit(lambda x: ops.contract(x, x, dtype)[0, 0])
-    best = float("inf")
-    for _ in range(4):
+def error(output: np.ndarray, reference: np.ndarray) -> float:
+    """Norm of the difference over the norm; of ids, the share that differs."""
+    if output.dtype.kind == "i":
+        return float(np.mean(output != reference))
+    return float(np.linalg.norm(output - reference) / np.linalg.norm(reference))
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What a library does at most in one precision: operations a second, and in which arithmetic, as its result tells."""
+
+    rate: float
+    arithmetic: str
+
+
+@functools.cache
+def contraction(runner: Runner, precision: Precision) -> Peak:
+    """One large contraction of operands in that precision. A slow one is measured in a smaller size."""
+    for size in (256, 1024):
+        seconds, difference = _contract(runner, precision, size)
+        if seconds > 0.1:
+            break
+    return Peak(2 * size**3 / seconds, arithmetic(precision, difference))
+
+
+def arithmetic(precision: Precision, difference: float) -> str:
+    """What a contraction was computed in, by its relative difference to the exact product of its operands."""
+    if precision.accumulator == "int32":
+        return f"{precision.name}, exact" if difference == 0 else f"{precision.name}, NOT exact"
+    rounding = next(name for name, most in (("fp32", 1e-5), ("tf32", 1e-3), ("bf16", float("inf"))) if difference < most)
+    return rounding if precision.name == "fp32" else f"{precision.name}, {rounding} sums"
+
+
+def _contract(runner: Runner, precision: Precision, size: int) -> tuple[float, float]:
+    """Seconds of the fastest of five, and the relative difference to the exact product."""
+    xp, draw = backends.find(runner.name), np.random.default_rng(0)
+    operands = [precision.narrow(backends.from_numpy(xp, draw.standard_normal((size, size), np.float32), runner.device)) for _ in "ab"]
+    a, b = (getattr(operand, "values", operand) for operand in operands)
+    dtype, keep = ops.dtype(xp, precision.accumulator), runner.jit or (lambda function: function)
+    contract = keep(lambda a, b: ops.contract(a, b, dtype))
+    seconds = []
+    for _ in range(5):
         start = time.perf_counter()
-        backends.to_numpy(contract(values))
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best
+        result = contract(a, b)
+        backends.to_numpy(result[0, 0])  # waits for the work without moving the result
+        seconds.append(time.perf_counter() - start)
+    exact = np.matmul(*(backends.to_numpy(x).astype(np.float64) for x in (a, b.T)))
+    return min(seconds), float(np.linalg.norm(backends.to_numpy(result) - exact) / np.linalg.norm(exact))

@@ -4,63 +4,132 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-LEAST, MOST = 3, 15  # samples of a cell
+MOST = 15  # samples of a call
+SHARE = 0.2  # of the budget that samples may take, unless `least` of them take more
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is timed: `wait(run())`, which is over only when the device has done the work.
+
+    `probe` is a smaller run of the same program and `factor` how much longer `run` takes, without what is `apart`: a run
+    whose time is taken off each sample. `floor` is the time in seconds that `run` takes at the least, by arithmetic, `least`
+    how many samples are wanted. A first run may take any time where it `compiles`.
+    """
+
+    run: Callable[[], Any]
+    wait: Callable[[Any], Any] = lambda result: result
+    probe: Callable[[], Any] | None = None
+    factor: float = 1.0
+    apart: Callable[[], Any] | None = None
+    floor: float = 0.0
+    least: int = 3
+    compiles: bool = False
 
 
 @dataclass
 class Timing:
-    """Seconds of one callable: its first call, and the samples that followed. `skipped` says why there are none."""
+    """Seconds of one call: every sample, and what the first run took beyond the second. `skipped` says why there are none.
 
-    first: float = 0.0
+    `output` is that of the last whole run, the second warm-up run included.
+    """
+
+    compile: float | None = None
     samples: list[float] = field(default_factory=list)
+    output: Any = None
     skipped: str = ""
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.samples)
-
-    @property
-    def compile(self) -> float:
-        """What the first call took beyond a usual one."""
-        return max(self.first - self.median, 0.0)
 
 
 def in_turn(
-    calls: Sequence[Callable[[], object]],
+    calls: Sequence[Call],
     budget: float,
     clock: Callable[[], float] = time.perf_counter,
-    tick: Callable[[], object] = lambda: None,
+    tick: Callable[[float], Any] = lambda calls: None,
 ) -> list[Timing]:
-    """Time `calls`, which must return only when their work is done, A B C A B C .., each for about `budget` seconds at most.
+    """Time the calls A B C A B C .., each for `budget` seconds at most.
 
-    The first call of each is kept apart (it compiles), the second says how long one takes: a call that alone exceeds the
-    budget is skipped with that figure. A call that raises is skipped with its error; the others go on. `tick` is called
-    after each call.
+    A call that would take longer is skipped with the predicted time, one that raises with its error; the others go on.
+    `tick` is told after each run what share of a call is done.
     """
     timings = [Timing() for _ in calls]
     rounds = []
     for call, timing in zip(calls, timings, strict=True):
-        timing.first = _timed(call, timing, clock, tick)
-        if not timing.skipped and timing.first > 3 * budget:
-            timing.skipped = f"skipped: the first call took {timing.first:.0f} s, budget {budget:.0f} s"
-        seconds = 0.0 if timing.skipped else _timed(call, timing, clock, tick)
-        if not timing.skipped and seconds > budget:
-            timing.skipped = f"skipped: predicted {LEAST * seconds:.0f} s, budget {budget:.0f} s"
-        rounds.append(0 if timing.skipped else min(MOST, max(LEAST, int(budget / max(seconds, 1e-9)))))
+        rounds.append(_guarded(timing, _prepare, call, timing, budget, clock) or 0)
+        tick(0.5 if rounds[-1] else 1.0)
     for turn in range(max(rounds, default=0)):
         for call, timing, wanted in zip(calls, timings, rounds, strict=True):
-            if turn < wanted and not timing.skipped:
-                timing.samples.append(_timed(call, timing, clock, tick))
+            if turn < wanted:
+                if not timing.skipped:
+                    _guarded(timing, _sample, call, timing, clock)
+                tick(0.5 / wanted)
     return timings
 
 
-def _timed(call, timing, clock, tick) -> float:
+def _prepare(call: Call, timing: Timing, budget: float, clock) -> int:
+    """Warm up; how many samples are to be taken."""
+    seconds = call.floor
+    if call.least * seconds <= budget:
+        seconds = _warm(call, timing, budget, clock)
+    if call.least * seconds > budget:
+        timing.skipped = f"skipped: predicted {call.least * seconds:.0f} s > budget {budget:.0f} s"
+        return 0
+    return min(MOST, max(call.least, int(SHARE * budget / max(seconds, 1e-9))))
+
+
+def _warm(call: Call, timing: Timing, budget: float, clock) -> float:
+    """Run it until it is warm; the seconds that one sample will take."""
+    trial = call.probe or call.run
+    first = _seconds(trial, call, clock)
+    if call.least * first > 3 * budget and not call.compiles:
+        return first
     start = clock()
+    output = call.wait(trial())
+    second = clock() - start
+    timing.output = None if call.probe else output
+    timing.compile = max(first - second, 0.0) if call.compiles else None
+    if not call.apart:
+        return call.factor * second
+    apart = _seconds(call.apart, call, clock)
+    return call.factor * max(second - apart, 0.0) + 2 * apart
+
+
+def _sample(call: Call, timing: Timing, clock) -> None:
+    apart = _seconds(call.apart, call, clock) if call.apart else 0.0
+    start = clock()
+    timing.output = call.wait(call.run())
+    timing.samples.append(clock() - start - apart)
+    if timing.samples[-1] <= 0:
+        timing.samples.clear()
+        timing.skipped = "skipped: other work on this machine disturbs this more than it takes"
+
+
+def _seconds(run, call, clock) -> float:
+    start = clock()
+    call.wait(run())
+    return clock() - start
+
+
+def _guarded(timing, step, *arguments):
     try:
-        call()
-    except Exception as error:  # one cell's failure is a row, not the end of the table
-        timing.skipped = f"failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    seconds = clock() - start
-    tick()
-    return seconds
+        return step(*arguments)
+    except Exception as error:  # one call's failure is a row, not the end of the table
+        timing.samples.clear()
+        timing.skipped = failure(error)
+
+
+def failure(error: Exception) -> str:
+    """An error as a row tells it: one line."""
+    return f"failed: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def speedup(base: Sequence[float], other: Sequence[float]) -> float | None:
+    """How many times faster `other` is, turn by turn; None without a turn in common."""
+    ratios = [a / b for a, b in zip(base, other, strict=False)]
+    return statistics.median(ratios) if ratios else None
+
+
+def spread(samples: Sequence[float]) -> float:
+    """From the fastest to the slowest sample, as a share of the median."""
+    return (max(samples) - min(samples)) / statistics.median(samples)

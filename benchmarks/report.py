@@ -1,8 +1,7 @@
 """Results: one row a cell, shown as tables and stored as JSON and Markdown."""
 
-import importlib.metadata
 import json
-import platform
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,101 +11,124 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from xformer import machine, storage
-
-LIBRARIES = ("xformer", "numpy", "ml_dtypes", "array-api-compat", "jax", "jaxlib", "cupy-cuda12x", "torch", "apache-tvm")
+from benchmarks import measure
+from xformer import storage
 
 
 @dataclass
 class Row:
-    """One cell's figures. `skipped` says why there are none."""
+    """One cell's figures. `skipped` says why there are none, `doubt` why they are not to be believed."""
 
     workload: str
     precision: str
-    runner: str
+    namespace: str
     samples: list[float] = field(default_factory=list)  # seconds, every one
-    seconds: float | None = None  # their median
     tokens_per_second: float | None = None
     operations_per_second: float | None = None
     share_of_peak: float | None = None
-    speedup: float | None = None  # over NumPy fp32, sample by sample in the same minutes
-    error: float | None = None  # relative to NumPy fp32: norm of the difference over norm
+    speedup: float | None = None
+    error: float | None = None
     compile: float | None = None  # seconds
     load: float | None = None  # seconds
+    effective: str = ""
+    doubt: str = ""
     skipped: str = ""
 
+    @property
+    def seconds(self) -> float:
+        return statistics.median(self.samples)
 
-COLUMNS = (
-    ("precision", lambda row: row.precision),
-    ("library", lambda row: row.runner),
-    ("ms", lambda row: f"{1e3 * row.seconds:.1f}"),
-    ("least", lambda row: f"{1e3 * min(row.samples):.1f}"),
-    ("tokens/s", lambda row: f"{row.tokens_per_second:,.0f}"),
-    ("GOP/s", lambda row: f"{row.operations_per_second / 1e9:.0f}"),
-    ("of peak", lambda row: f"{row.share_of_peak:.0%}"),
-    ("x NumPy", lambda row: "" if row.speedup is None else f"{row.speedup:.2f}"),
-    ("error", lambda row: f"{row.error:.0e}"),
-    ("compile s", lambda row: f"{row.compile:.1f}"),
-    ("load s", lambda row: f"{row.load:.1f}"),
+    @property
+    def note(self) -> str:
+        return self.skipped or self.doubt
+
+
+def _shown(text: str):
+    """A figure that may not be there."""
+    return lambda value: "" if value is None else text.format(value)
+
+
+COLUMNS = {  # by name: the head of the column on a terminal of 80 columns (None: not there), and a row's text
+    "namespace": ("name-\nspace", lambda row: row.namespace),
+    "precision": ("preci-\nsion", lambda row: row.precision),
+    "ms": ("ms", lambda row: f"{1e3 * row.seconds:.1f}"),
+    "least": ("least", lambda row: f"{1e3 * min(row.samples):.1f}"),
+    "spread": ("spread", lambda row: f"{measure.spread(row.samples):.0%}" if len(row.samples) > 1 else ""),
+    "tokens/s": ("tokens\n/s", lambda row: f"{row.tokens_per_second:.0f}"),
+    "GOP/s": ("GOP/s", lambda row: f"{row.operations_per_second / 1e9:.0f}"),
+    "of peak": ("of\npeak", lambda row: f"{row.share_of_peak:.0%}"),
+    "x NumPy fp32": ("x\nNumPy", lambda row: _shown("{:.2f}")(row.speedup)),
+    "error": ("error", lambda row: _shown("{:.0e}")(row.error)),
+    "compile s": ("com-\npile", lambda row: _shown("{:.1f}")(row.compile)),
+    "load s": ("load\ns", lambda row: f"{row.load:.1f}"),
+    "effective precision": (None, lambda row: row.effective),
+    "note": (None, lambda row: row.note),
+}
+LEGEND = (
+    "ms: median; least: the fastest sample; spread: slowest less fastest sample, as a share of the median",
+    "GOP/s: 10^9 multiplications and additions a second in the contractions; decode: of the tokens after the first, without the prefill",
+    "of peak: of the fastest contraction of 1024 x 1024 matrices that any library here did in that precision",
+    "x NumPy fp32: speed-up over NumPy in fp32, measured in turn with it",
+    "error of what was timed, against NumPy in fp32: norm of the difference over the norm; of a decode the share of tokens that differ",
+    "compile: what the first run took beyond the second; load: until the model is ready, preparing its weights included",
+    "effective precision: what a contraction's result shows that it was computed in",
 )
 
 
-def cells(row: Row) -> list[str]:
-    """A row's texts, one a column."""
+def cells(row: Row) -> dict[str, str]:
+    """A row's texts by column."""
     if row.skipped:
-        return [row.precision, row.runner, row.skipped] + [""] * (len(COLUMNS) - 3)
-    return [text(row) for _, text in COLUMNS]
+        return {name: text(row) if name in ("namespace", "precision", "note") else "" for name, (_, text) in COLUMNS.items()}
+    return {name: text(row) for name, (_, text) in COLUMNS.items()}
 
 
 def show(title: str, rows: Sequence[Row], console: Console) -> None:
-    """Print one table, of one workload in one precision, and why rows have no figures."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for index, (name, _) in enumerate(COLUMNS[1:]):
-        table.add_column(name.replace(" ", "\n"), justify="right" if index else "left", no_wrap=True)
+    """Print one workload's table, and below it why rows have no figures or none to believe."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
+    names = [name for name, (head, _) in COLUMNS.items() if head]
+    for name in names:
+        table.add_column(COLUMNS[name][0], justify="left" if name in ("namespace", "precision") else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*((row.runner, *"-" * (len(COLUMNS) - 2)) if row.skipped else cells(row)[1:]))
+        table.add_row(*(cells(row)[name] or "-" for name in names))
     console.print(table)
     for row in rows:
-        if row.skipped:
-            console.print(f"{row.runner}: {row.skipped}", highlight=False)
+        if row.note:
+            console.print(f"{row.namespace} {row.precision}: {row.note}", highlight=False, markup=False)
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The whole result as tables to read."""
-    lines = [f"# {result['title']}", "", *(f"- {key}: {value}" for key, value in result["machine"].items())]
+    lines = [f"# {result['title']}", "", *(f"- {key}: {value}" for key, value in (result["machine"] | result["run"]).items())]
     lines += [f"- versions: {', '.join(f'{name} {version}' for name, version in result['versions'].items())}"]
-    lines += ["- ms: median; least: the fastest sample; GOP/s: 10^9 multiplications and additions of the contractions a second"]
-    lines += ["- of peak: of one 1024^3 contraction in the same library and precision; x NumPy: speed-up over NumPy fp32, measured in turn"]
-    lines += ["- error: norm of the difference to NumPy fp32 over its norm: hidden states, or the logits after the prompt"]
-    lines += [f"- left out: {name}: {reason}" for name, reason in result["left_out"].items()]
+    lines += [f"- not measured: {name}: {reason}" for name, reason in result["left_out"].items()]
+    lines += ["", *(f"- {line}" for line in LEGEND)]
     rows = [Row(**row) for row in result["rows"]]
     for workload in dict.fromkeys(row.workload for row in rows):
-        lines += ["", f"## {workload}", "", "| " + " | ".join(name for name, _ in COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-        lines += ["| " + " | ".join(cells(row)) + " |" for row in rows if row.workload == workload]
+        table = [COLUMNS, ["---"] * len(COLUMNS), *(cells(row).values() for row in rows if row.workload == workload)]
+        lines += ["", f"## {workload}", "", *("| " + " | ".join(text.replace("|", "/") for text in line) + " |" for line in table)]
     return "\n".join(lines) + "\n"
 
 
-def facts() -> dict[str, Any]:
-    """What the figures depend on: CPU, instructions, cores."""
-    text = machine.description()
-    features = machine.features(text, platform.machine()) or {}
-    return {
-        "CPU": machine.model(text),
-        "instructions": ", ".join(name for name, there in features.items() if there) or "unknown",
-        "cores": machine.cores()["usable"],
-        "Python": platform.python_version(),
-    }
+def merged(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Results of the same machine, versions and title as one, with the rows of the last where two have the same cell."""
+    found: dict[str, dict[str, Any]] = {}
+    for result in results:
+        key = json.dumps([result["title"], result["machine"], result["versions"]])
+        if key in found:
+            rows = {(row["workload"], row["precision"], row["namespace"]): row for row in found[key]["rows"] + result["rows"]}
+            found[key] = result | {"rows": list(rows.values()), "left_out": found[key]["left_out"] | result["left_out"]}
+        else:
+            found[key] = result
+    return list(found.values())
 
 
-def versions() -> dict[str, str]:
-    """The installed libraries that take part."""
-    found = {}
-    for name in LIBRARIES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+def read(path: Path) -> dict[str, Any]:
+    """A result that `store` wrote. Raises ValueError for anything else."""
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        return result | {"rows": [asdict(Row(**row)) for row in result["rows"]]}
+    except (ValueError, TypeError, KeyError) as problem:
+        raise ValueError(f"{path}: not a benchmark's result ({type(problem).__name__}: {problem})") from problem
 
 
 def store(folder: Path, name: str, result: dict[str, Any]) -> list[Path]:
@@ -119,6 +141,6 @@ def store(folder: Path, name: str, result: dict[str, Any]) -> list[Path]:
     return paths
 
 
-def collected(title: str, rows: Iterable[Row], left_out: dict[str, str]) -> dict[str, Any]:
-    """The result to store."""
-    return {"title": title, "machine": facts(), "versions": versions(), "left_out": left_out, "rows": [asdict(row) for row in rows]}
+def collected(title: str, rows: Iterable[Row], left_out: dict[str, str], where: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The result to store; `where` are the "machine", "run" and "versions" of `facts.py`."""
+    return {"title": title, **where, "left_out": left_out, "rows": [asdict(row) for row in rows]}

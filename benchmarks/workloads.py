@@ -11,7 +11,8 @@ import xformer
 from xformer.config import PRESETS, Config
 from xformer.model import Model
 
-PROMPT, NEW = 128, 32
+PROMPT, NEW = 32, 64  # of a decode: tokens given, tokens generated
+LENGTHS = (16, 128, PROMPT, PROMPT + NEW)  # what a frontend compiles for: a generation of any number of tokens is one program
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,12 @@ class Subject:
 
 @dataclass(frozen=True)
 class Workload:
-    """One measured call. `kind`: "encode" (hidden states), "prefill" (a prompt and one token) or "decode" (NEW tokens more)."""
+    """One measured call. `kind`: "encode" (hidden states), "prefill" (the next logits) or "decode" (the tokens after the first of NEW)."""
 
     subject: Subject
     kind: str
     batch: int
-    length: int
+    length: int  # of the text, or of the prompt
 
     @property
     def name(self) -> str:
@@ -39,21 +40,27 @@ class Workload:
 
     @property
     def tokens(self) -> int:
-        """How many tokens the measured time is for."""
-        return self.batch * (NEW if self.kind == "decode" else self.length)
+        """How many tokens the measured time is for. The first token of a generation belongs to its prefill."""
+        return self.batch * (NEW - 1 if self.kind == "decode" else self.length)
 
     @property
     def operations(self) -> int:
         """Multiplications and additions in the contractions, padding and masked scores counted as computed.
 
-        Per token and layer 2 (4 d^2 + 2 d f) in the projections and 4 s d in attention over s tokens; the output layer,
-        2 d v, once a row in a prefill and once a token in decoding. Softmax, norms and activations are not counted.
+        Per token and layer 2 (4 d^2 + 2 d f) in the projections and 4 s d in attention over s columns, which in decoding are
+        those of the whole cache; in the output layer 2 d v, once a row in a prefill and once a token in decoding. Softmax,
+        norms and activations are not counted.
         """
-        c, tokens = self.subject.config, self.tokens
-        attended = self.length + (NEW + 1) // 2 if self.kind == "decode" else self.length
-        body = c.layers * tokens * (2 * (4 * c.width**2 + 2 * c.width * c.ffn) + 4 * attended * c.width)
-        scored = {"encode": 0, "prefill": self.batch, "decode": tokens}[self.kind]
+        c = self.subject.config
+        columns = self.length + (NEW if self.kind == "decode" else 0)
+        body = c.layers * self.tokens * (2 * (4 * c.width**2 + 2 * c.width * c.ffn) + 4 * columns * c.width)
+        scored = {"encode": 0, "prefill": self.batch, "decode": self.tokens}[self.kind]
         return body + scored * 2 * c.width * c.vocab_size
+
+    @property
+    def effort(self) -> int:
+        """About how long measuring it takes, compiling included, beside the others: for telling the time left."""
+        return {"encode": 1, "prefill": 2, "decode": 6}[self.kind]
 
     def ids(self) -> np.ndarray:
         """The same random tokens every time."""
@@ -83,9 +90,10 @@ def preset(name: str) -> Subject:
 
 def workloads(quick: bool = False) -> list[Workload]:
     """Everything that is measured, grouped by model."""
-    small, base, gpt2 = minilm(), preset("bert-base"), preset("gpt2")
+    small = minilm()
     encoders = [Workload(small, "encode", *shape) for shape in ((1, 16), (1, 128), (8, 128))]
     if quick:
         return encoders[:2]
-    decoders = [Workload(gpt2, kind, batch, PROMPT) for batch in (1, 8) for kind in ("prefill", "decode")]
+    base, gpt2 = preset("bert-base"), preset("gpt2")
+    decoders = [Workload(gpt2, "prefill", 1, 128), *(Workload(gpt2, "decode", batch, PROMPT) for batch in (1, 8))]
     return [*encoders, Workload(base, "encode", 1, 128), *decoders]

@@ -16,7 +16,7 @@ from xformer.model import Model
 from xformer.precision import PRECISIONS
 
 HERE = Path(__file__).parent
-ORACLE = HERE / "oracle"
+APART = {HERE / "oracle": "torch and transformers", HERE / "tvm_frontend": "apache-tvm"}  # folders of sessions of their own
 NO_BFLOAT16 = pytest.mark.xfail(strict=True, raises=TypeError, reason="array_api_strict has only the standard's own dtypes: no bfloat16")
 
 
@@ -54,18 +54,17 @@ def why_absent(name: str) -> str | None:
 def pytest_report_header(config):
     lines = [f"namespaces: {', '.join(config.stash[CHOSEN])}"]
     lines += [f"namespace left out: {reason}" for reason in config.stash[ABSENT].values()]
-    if not _asks_for_oracle(config):
-        lines.append("left out: tests/oracle, which needs torch and transformers (`pytest tests/oracle`)")
+    lines += [f"left out: tests/{folder.name}, which needs {what}" for folder, what in APART.items() if not _asks_for(folder, config)]
     return lines
 
 
 def pytest_ignore_collect(collection_path, config):
-    return True if collection_path == ORACLE and not _asks_for_oracle(config) else None
+    return True if collection_path in APART and not _asks_for(collection_path, config) else None
 
 
-def _asks_for_oracle(config):
+def _asks_for(folder, config):
     paths = [(config.invocation_params.dir / argument.split("::")[0]).resolve() for argument in config.args]
-    return any(path.is_relative_to(ORACLE) for path in paths)
+    return any(path.is_relative_to(folder) for path in paths)
 
 
 # -------------------------------------------------------------------------------------------------------- what a test asks for

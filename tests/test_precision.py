@@ -38,6 +38,37 @@ def test_rounding_is_half_to_even(xp):
     assert wide(INT8.narrow(on(xp, x)).values)[0].tolist() == [127, 0, 2, 2, 0, -2]
 
 
+@pytest.mark.parametrize("width", [48, 384, 40, 41])
+def test_rotating_both_operands_leaves_their_product(xp, width):
+    a, b = (RNG.standard_normal((3, width)).astype(np.float32) for _ in "ab")
+    turned = [wide(precisions.rotate(on(xp, x))) for x in (a, b)]
+    np.testing.assert_allclose(turned[0] @ turned[1].T, a.astype(np.float64) @ b.T, atol=2e-3)
+    same = np.array_equal(turned[0], a)
+    assert same == (width == 41)  # no block divides it: left as it is
+
+
+@pytest.mark.parametrize(("chosen", "bound"), [(INT8, 1.5e-2), (INT32, 1e-3)], ids=["int8", "int32"])
+def test_a_channel_of_outliers_does_not_drown_the_others(xp, chosen, bound):
+    a, b = RNG.standard_normal((8, 256)).astype(np.float32), RNG.standard_normal((32, 256)).astype(np.float32)
+    a[:, 7] *= 60
+    b[:, 7] = 0  # the outlier is not even used
+    expected = a.astype(np.float64) @ b.T
+    got = wide(chosen.project(on(xp, a), Linear(on(xp, b))))
+    plain = wide(chosen.contract(on(xp, a), on(xp, b)))
+    error, without = (np.linalg.norm(x - expected) / np.linalg.norm(expected) for x in (got, plain))
+    assert error < min(bound * 8, without / 2)
+
+
+@pytest.mark.parametrize("chosen", [INT8, INT32], ids=["int8", "int32"])
+def test_prepared_operands_are_the_same_bits_everywhere(xp, chosen):
+    x = RNG.standard_normal((5, 384)).astype(np.float32) * np.array([[1e-30], [1e-3], [1], [1e5], [1e30]], np.float32)
+    x[:, 3] *= 40
+    expected = chosen.prepare(x)
+    got = chosen.prepare(on(xp, x))
+    np.testing.assert_array_equal(backends.to_numpy(got.values), expected.values)
+    np.testing.assert_array_equal(backends.to_numpy(got.scale), expected.scale)
+
+
 @pytest.mark.parametrize("terms", [1, 2, 64, 768, 3072, 4097])
 def test_the_int32_range_is_the_widest_that_cannot_overflow(terms):
     limit = INT32.limit(terms)

@@ -17,6 +17,7 @@ from xformer import models, names, params, storage
 from xformer.config import Config
 from xformer.precision import FP32, PRECISIONS, Precision
 
+FORMAT = 1  # of prepared weights
 WEIGHTS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 
 
@@ -66,7 +67,7 @@ def write(folder: str | Path, checkpoint: Checkpoint, extra: Mapping[str, str] |
     table = model.NAMES
     if checkpoint.precision not in (None, FP32):
         present = {field: getattr(config, field) for field in model.OPTIONAL}
-        options["xformer"] = {"format": 1, "precision": checkpoint.precision.name, **present}
+        options["xformer"] = {"format": FORMAT, "precision": checkpoint.precision.name, **present}
         table = None
     tree = checkpoint.tree if table is None or not config.tied else _untied(checkpoint.tree, model.spec(config))
     tensors = names.scatter(tree, table)
@@ -112,8 +113,9 @@ def _config(options, model, present, tensors: int) -> Config:
 
 
 def _prepared(entry, model, folder) -> tuple[Precision, dict[str, bool]]:
-    if entry.get("format") != 1 or entry.get("precision") not in PRECISIONS:
-        raise ValueError(f"{folder}: prepared weights of an unknown kind: {entry}; known: format 1, precision {', '.join(PRECISIONS)}")
+    if entry.get("format") != FORMAT or entry.get("precision") not in PRECISIONS:
+        known = f"format {FORMAT}, precision {', '.join(PRECISIONS)}"
+        raise ValueError(f"{folder}: prepared weights of an unknown kind: {entry}; known: {known}")
     return PRECISIONS[entry["precision"]], {field: bool(entry.get(field)) for field in model.OPTIONAL}
 
 

@@ -25,7 +25,6 @@ from xformer.annotations import Array, Float
 from xformer.params import Spec, node
 
 SMALLEST_NORMAL = 2.0**-126  # of fp32. Libraries disagree on smaller numbers (some flush them to 0), so no scale is one.
-BLOCK = 16  # channels that are mixed with each other: 64 would lower the error by a tenth and cost four times as much
 
 
 @node
@@ -95,16 +94,15 @@ class Integer(Precision):
         return x if isinstance(x, Quantized) else self.narrow(rotate(x))
 
     def combine(self, weights, value):
-        # Each token's value has a scale of its own, which goes into the weights: so no token, masked or later, changes what
-        # another one gets. And tokens that attract the largest weights tend to have the smallest values ("attention sinks",
-        # Xiao et al. 2023, arXiv:2309.17453): their product keeps the other weights from being rounded to 0.
-        xp = ops.namespace(value)
+        # A scale for each token's value, moved into the token's weight: a masked token then has no influence on any scale.
+        # And tokens that attract large weights tend to have small values (Xiao et al. 2023, arXiv:2309.17453): without the
+        # values' size such a weight would round all others to 0.
+        transpose = ops.namespace(value).matrix_transpose
         value = self.narrow(value, terms=value.shape[-2])
-        weights = self.narrow(weights * xp.matrix_transpose(value.scale))
-        return self.widen(weights.values, xp.matrix_transpose(value.values)) * weights.scale
+        weights = self.narrow(weights * transpose(value.scale))
+        return self._total(weights.values, transpose(value.values)) * weights.scale
 
     def narrow(self, x, terms=None):
-        """`x` (..., k) quantised row by row for sums of `terms` products, k by default."""
         if isinstance(x, Quantized):
             return x
         xp = ops.namespace(x)
@@ -118,32 +116,38 @@ class Integer(Precision):
 
     def contract(self, a, b):
         a, b = self.narrow(a), self.narrow(b)
-        return self.widen(a.values, b.values) * a.scale * ops.namespace(b.scale).matrix_transpose(b.scale)
+        return self._total(a.values, b.values) * a.scale * ops.namespace(b.scale).matrix_transpose(b.scale)
 
-    def widen(self, a, b):
-        """a @ transpose(b) of integers, exact until it becomes fp32."""
+    def _total(self, a, b):
         xp = ops.namespace(a)
         return xp.astype(ops.contract(a, b, ops.dtype(xp, self.accumulator)), xp.float32)
 
 
 def rotate(x: Float[Array, "... k"]) -> Float[Array, "... k"]:
-    """`x` times an orthogonal, symmetric matrix that mixes each BLOCK channels: rotate(a) @ rotate(b).T is a @ b.T.
+    """`x` times an orthogonal, symmetric matrix along the last axis: rotate(a) @ rotate(b).T is a @ b.T.
 
-    The matrix is a Hadamard matrix whose rows have all the same sum, so that equal channels stay equal: activations with
-    a mean do not grow a new outlier. Where BLOCK does not divide k, `x` is returned as it is.
+    It mixes the channels of each block of 64, 16 or 4, whichever first divides k (otherwise none): the Kronecker product of
+    matrices 1/2 - I of order 4, a Hadamard matrix that keeps a vector of equal numbers as it is. Sylvester's would turn
+    the mean of a block into a new outlier.
     """
     width = x.shape[-1]
-    if width % BLOCK:
+    size = next(size for size in (64, 16, 4, 1) if width % size == 0)
+    if size == 1:
         return x
     xp = ops.namespace(x)
     x = xp.astype(x, xp.float32, copy=False)
-    # Sums of BLOCK multiples of the step between numbers near `coarse` are exact: the order of a library's sums cannot show.
-    coarse = xp.max(xp.abs(x), axis=-1, keepdims=True) * (2.0 * BLOCK)
-    blocks = xp.reshape((x + coarse) - coarse, (*x.shape[:-1], width // BLOCK, BLOCK))
-    index = ops.count(4, x)
-    half = 0.5 - xp.astype(index[:, None] == index[None, :], xp.float32)
-    matrix = xp.reshape(half[:, None, :, None] * half[None, :, None, :], (BLOCK, BLOCK))
-    return xp.reshape(ops.contract(blocks, matrix, xp.float32), x.shape)
+    # On a grid so coarse that the sums are exact: their order, which each library chooses, cannot show in the integers.
+    coarse = xp.max(xp.abs(x), axis=-1, keepdims=True) * (2.0 * size)
+    blocks = xp.reshape((x + coarse) - coarse, (*x.shape[:-1], width // size, size))
+    return xp.reshape(ops.contract(blocks, _hadamard(x, size), xp.float32), x.shape)
+
+
+def _hadamard(like, size):
+    xp, index = ops.namespace(like), ops.count(4, like)
+    matrix = half = 0.5 - xp.astype(index[:, None] == index[None, :], xp.float32)
+    while matrix.shape[0] < size:
+        matrix = xp.reshape(matrix[:, None, :, None] * half[None, :, None, :], (4 * matrix.shape[0],) * 2)
+    return matrix
 
 
 FP32 = Floating("fp32", "float32", "float32")

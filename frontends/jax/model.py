@@ -23,7 +23,7 @@ def compile(model: Model, shapes: Iterable[tuple[int, ...]] = (), lengths: Seque
     or one of these; () compiles every length as it comes. `shapes` are compiled now: (batch, length), or for generation
     (batch, length of the prompt, new tokens).
 
-    Padding changes results by rounding only, except that INT8 and INT32 quantise attention over the padded row.
+    Padding changes results by rounding only.
     """
     compiled = Compiled(model, sorted(lengths))
     for shape in shapes:

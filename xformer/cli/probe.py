@@ -20,6 +20,7 @@ import numpy as np
 
 from xformer import backends, ops
 from xformer.backends import NAMESPACES
+from xformer.blocks import Linear
 from xformer.precision import PRECISIONS, Precision
 
 TIME_LIMIT = 60.0  # seconds for one library: importing a large one from a cold disk takes up to 20
@@ -71,7 +72,7 @@ def probe(module: str) -> Iterator[tuple[str, Any]]:
 def contract(xp: ModuleType, precision: Precision) -> None:
     """A small contraction, compared with NumPy's in fp64. Raises ArithmeticError when it is wrong, or what the library raises."""
     a, b = ((np.arange(rows * 8, dtype=np.float32) % 7 - 3).reshape(rows, 8) for rows in (3, 4))
-    product = precision.contract(backends.from_numpy(xp, a), precision.prepare(backends.from_numpy(xp, b)))
+    product = precision.project(backends.from_numpy(xp, a), Linear(precision.prepare(backends.from_numpy(xp, b))))
     expected = a.astype(np.float64) @ b.T.astype(np.float64)
     error = float(np.max(np.abs(backends.to_numpy(product) - expected)) / np.max(np.abs(expected)))
     if not error <= TOLERANCE:

@@ -1,0 +1,122 @@
+"""Contractions in TE, over operands laid out as the machine's dot product reads them.
+
+The left operand keeps its rows, widened once where the dot product asks for it. The right one is read in panels of a few
+columns: a weight was packed beforehand (`Packed`), an activation is packed in the kernel. Sums run over whole tiles; what
+lies beyond the last row or column is computed from valid memory or zeros and not stored.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from xformer.frontends.tvm.array import Array, unravel
+from xformer.frontends.tvm.nodes import Node
+from xformer.frontends.tvm.target import Layout, Machine
+
+
+class Packed(Array):
+    """A weight (n, k) whose buffer is packed: it can be contracted with and its rows can be taken, nothing else."""
+
+    def __init__(self, node: Node, shape: tuple[int, int], layout: Layout):
+        super().__init__(node, shape)
+        self.layout = layout
+
+    @property
+    def key(self) -> tuple:
+        return "packed", self.shape, self.layout
+
+    def at(self, buffer, index, extra=()):
+        (n, k), columns, depth = index, self.layout.columns, self.layout.depth
+        return buffer[n // columns, k // depth, n % columns, k % depth]
+
+    def view(self, shape, strides, offset=0):
+        raise TypeError(f"a packed weight of shape {self.shape} has no views")
+
+
+class Pack(Node):
+    """A weight (n, k) in a layout."""
+
+    def __init__(self, weight: Array, layout: Layout):
+        super().__init__("pack", (weight,), layout.shape(*weight.shape), weight.dtype, layout)
+        self.layout = layout
+
+    def stage(self, buffers, machine):
+        (weight,) = self.operands
+        return panels((), weight.shape, self.layout, weight.dtype, lambda n, k: weight.at(buffers[0], [n, k]))
+
+
+def panels(lead: tuple[int, ...], shape: tuple[int, int], layout: Layout, dtype: str, read: Callable) -> te.Tensor:
+    """The compute that packs read(*lead, n, k)."""
+    n, k = shape
+
+    def body(*index):
+        *group, panel, step, column, place = index
+        row, inner = panel * layout.columns + column, step * layout.depth + place
+        limits = [row < n] * (n % layout.columns > 0) + [inner < k] * (k % layout.depth > 0)
+        element = read(*group, row, inner)
+        return tirx.if_then_else(tirx.all(*limits), element, tirx.const(0, dtype)) if limits else element
+
+    return te.compute((*lead, *layout.shape(n, k)), body, name="pack")
+
+
+class Contract(Node):
+    """a (g, m, k) with b (n, k), or with b (..., n, k) of g matrices: (m, n) or (g, m, n) of the accumulator's dtype."""
+
+    def __init__(self, a: Array, b: Array, accumulate: str):
+        groups, m, _ = a.shape
+        shared = b.ndim == 2
+        super().__init__("contract", (a, b), (m, b.shape[0]) if shared else (groups, m, b.shape[-2]), accumulate)
+        self.lead = () if shared else (groups,)
+
+    def stage(self, buffers: Sequence[te.Tensor], machine: Machine) -> te.Tensor:
+        a, b = self.operands
+        (*_, m, k), n, dot = a.shape, b.shape[-2], machine.dots[a.dtype]
+        layout = b.layout if isinstance(b, Packed) else machine.layout(b.dtype)
+        count, steps, columns, depth = layout.shape(n, k)
+        left = self._left(buffers[0], dot, steps * depth, machine.rows(m))
+        right = buffers[1] if isinstance(b, Packed) else self._right(buffers[1], layout)
+        inner = te.reduce_axis((0, steps * depth), "k")
+
+        def body(*index):
+            *group, i, j = index
+            x, y = left(*group, i, inner), right[(*group, j // columns, inner // depth, j % columns, inner % depth)]
+            return te.sum(x.astype(self.dtype) * y.astype(self.dtype), axis=inner)
+
+        rows = -(-m // machine.rows(m)) * machine.rows(m)
+        total = te.compute((*self.lead, rows, count * columns), body, name="total")
+        return te.compute(self.shape, lambda *index: total[index], name="contract")
+
+    def _left(self, buffer: te.Tensor, dot: Any, inner: int, tile: int) -> Callable:
+        """read(*group, row, k) of the left operand; a row beyond the last reads the last."""
+        a = self.operands[0]
+        _, m, k = a.shape
+
+        def read(*index):
+            *group, i, step = index
+            return a.at(buffer, [group[0] if group else 0, tirx.min(i, m - 1) if m % tile else i, step])
+
+        if dot.operand == a.dtype and inner == k:
+            return read
+
+        def body(*index):
+            element = read(*index).astype(dot.operand)
+            return element if inner == k else tirx.if_then_else(index[-1] < k, element, tirx.const(0, dot.operand))
+
+        widened = te.compute((*self.lead, -(-m // tile) * tile, inner), body, name="widen")
+        return lambda *index: widened[index]
+
+    def _right(self, buffer: te.Tensor, layout: Layout) -> te.Tensor:
+        b = self.operands[1]
+
+        def read(*index):
+            *group, n, k = index
+            return b.at(buffer, [*(unravel(group[0], b.shape[:-2]) if group else []), n, k])
+
+        return panels(self.lead, b.shape[-2:], layout, b.dtype, read)
+
+
+def size(node: Contract) -> int:
+    """Multiplications of a contraction."""
+    return math.prod(node.shape) * node.operands[0].shape[-1]

@@ -1,0 +1,135 @@
+"""Which nodes share a kernel.
+
+A kernel starts at a node and takes in later ones as long as none of them needs anything that comes after its start, so
+kernels in the order of their first nodes never wait for each other. A contraction takes in what is done to each of its
+elements (bias, activation, residual), up to a node through which all results leave. Any other kernel takes in what works
+on the same rows: a softmax or a norm, with the quantisation after it, is one kernel and one pass over memory.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from xformer.frontends.tvm.array import Array
+from xformer.frontends.tvm.contraction import Contract, Pack
+from xformer.frontends.tvm.nodes import Elementwise, Input, Node, Reduce, Write
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The nodes of one kernel in the order of their computation, and those of them that others read."""
+
+    nodes: tuple[Node, ...]
+    results: tuple[Node, ...]
+
+    @property
+    def arguments(self) -> tuple[Node, ...]:
+        """The nodes outside whose buffers are read."""
+        return tuple(dict.fromkeys(x.node for node in self.nodes for x in node.operands if x.node not in self.nodes))
+
+
+def reachable(outputs: Iterable[Array]) -> list[Node]:
+    """All nodes that the outputs depend on, in program order, with one node where several compute the same."""
+    found: dict[int, Node] = {}
+    pending = [x.node for x in outputs]
+    while pending:
+        node = pending.pop()
+        if node.serial not in found:
+            found[node.serial] = node
+            pending += [x.node for x in node.operands]
+    return [found[serial] for serial in sorted(found)]
+
+
+def deduplicate(nodes: Sequence[Node]) -> dict[Node, Node]:
+    """The node that stands for each: the first of those that compute the same. Operands are replaced in place."""
+    first: dict[tuple, Node] = {}
+    stand_in: dict[Node, Node] = {}
+    for node in nodes:
+        for x in node.operands:
+            x.node = stand_in.get(x.node, x.node)
+        key = (node.key, *(x.node.serial for x in node.operands))
+        stand_in[node] = node if isinstance(node, Write) else first.setdefault(key, node)
+    return stand_in
+
+
+def kernels(nodes: Sequence[Node], outputs: Iterable[Node]) -> list[Kernel]:
+    """The nodes, which are in program order, in kernels, which are in an order that may be run."""
+    graph = _Graph(nodes, outputs)
+    result = []
+    for place, seed in enumerate(nodes):
+        if seed in graph.taken or isinstance(seed, Input) or (seed in graph.constant and seed not in graph.outputs):
+            continue
+        rest = [node for node in nodes[place + 1 :] if node not in graph.taken and node not in graph.constant]
+        members = graph.epilogue(seed, rest) if isinstance(seed, Contract) else graph.rows(seed, rest)
+        graph.taken.update(members)
+        results = tuple(node for node in members if graph.leaves(node, set(members)))
+        result.append(Kernel(tuple(graph.with_constants(members)), results))
+    return result
+
+
+class _Graph:
+    """The nodes with their readers, and which of them a kernel has taken.
+
+    `constant` nodes depend on no argument (positions, ones): each kernel that reads one computes it again.
+    """
+
+    def __init__(self, nodes: Sequence[Node], outputs: Iterable[Node]):
+        self.outputs, self.taken = set(outputs), set()
+        self.readers: dict[Node, set[Node]] = {node: set() for node in nodes}
+        self.constant: set[Node] = set()
+        for node in nodes:
+            for x in node.operands:
+                self.readers[x.node].add(node)
+            if node.elementwise and all(x.node in self.constant for x in node.operands):
+                self.constant.add(node)
+
+    def leaves(self, node: Node, inside: set[Node]) -> bool:
+        """Whether somebody outside needs the node's result."""
+        return node in self.outputs or not self.readers[node] <= inside
+
+    def with_constants(self, members: Sequence[Node]) -> list[Node]:
+        """The members, and before them what constants they read."""
+        found: dict[Node, None] = {}
+        pending = list(members)
+        while pending:
+            node = pending.pop()
+            found[node] = None
+            pending += [x.node for x in node.operands if x.node in self.constant and x.node not in found]
+        return sorted(found, key=lambda node: node.serial)
+
+    def available(self, node: Node, seed: Node, inside: set[Node]) -> bool:
+        """Whether all operands come from the kernel or from before it."""
+        return all(x.node in inside or x.node.serial < seed.serial or x.node in self.constant for x in node.operands)
+
+    def epilogue(self, seed: Node, rest: Sequence[Node]) -> list[Node]:
+        """What follows a contraction element by element; the longest run that leaves through one node."""
+        members, inside, best = [seed], {seed}, 1
+        reach = set(self.readers[seed])
+        for node in rest:
+            if node not in reach or not isinstance(node, Elementwise) or node.shape != seed.shape:
+                continue
+            if self.available(node, seed, inside) and all(x.contiguous for x in node.operands if x.node in inside):
+                members.append(node)
+                inside.add(node)
+                reach |= self.readers[node]
+                if sum(self.leaves(member, inside) for member in members) == 1:
+                    best = len(members)
+        return members[:best]
+
+    def rows(self, seed: Node, rest: Sequence[Node]) -> list[Node]:
+        """What works on the same rows as `seed`, and what is done to the same operands for one of those."""
+        members, inside = [seed], {seed}
+        if isinstance(seed, Write | Pack):
+            return members
+        reach = set(self.readers[seed])
+        sources = {x.node for x in seed.operands}
+        for node in rest:
+            beside = not sources.isdisjoint(x.node for x in node.operands) and isinstance(node, Elementwise)
+            beside = beside and len(self.readers[node]) == 1 and node not in self.outputs
+            if not (node in reach or beside) or not (node.elementwise or isinstance(node, Reduce)):
+                continue
+            fits = node.shape[0] == seed.shape[0] and all(node.aligned(x) for x in node.operands if x.node in inside)
+            if fits and self.available(node, seed, inside):
+                members.append(node)
+                inside.add(node)
+                reach |= self.readers[node]
+        return members

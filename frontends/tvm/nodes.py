@@ -1,0 +1,143 @@
+"""What a traced array is computed by: one TE compute a node, over a buffer of rows x columns.
+
+`stage(buffers, machine)` builds the compute from the TE tensors of its operands' buffers. A node is built while the
+model's function runs; `fusion` decides which of them share a kernel.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from xformer.frontends.tvm.array import Array, rows_and_columns, unravel
+from xformer.frontends.tvm.target import Machine
+
+_serial = itertools.count()
+
+
+class Node:
+    """A compute and its operands. `elementwise`: each element of the result needs one element of each operand."""
+
+    elementwise = False
+
+    def __init__(self, name: str, operands: Sequence[Array], shape: Sequence[int], dtype: str, *options: Any):
+        self.name, self.operands, self.shape, self.dtype = name, tuple(operands), tuple(shape), dtype
+        self.options = options  # with the name and the operands, all that the result depends on
+        self.serial = next(_serial)
+
+    @property
+    def key(self) -> tuple:
+        """Equal for nodes that compute the same from the same operands."""
+        return type(self), self.name, self.shape, self.dtype, self.options, *(x.key for x in self.operands)
+
+    def stage(self, buffers: Sequence[te.Tensor], machine: Machine) -> te.Tensor:
+        """The TE compute of this node."""
+        raise NotImplementedError
+
+    def aligned(self, operand: Array) -> bool:
+        """Whether row r of the result reads nothing of `operand` but its row r."""
+        return False
+
+
+class Input(Node):
+    """An argument of the traced function, in its own shape; a scalar has one element."""
+
+    def __init__(self, name: str, shape: Sequence[int], dtype: str):
+        super().__init__(name, (), shape or (1,), dtype, name)
+
+
+class Elementwise(Node):
+    """function(*elements), over operands broadcast to one shape."""
+
+    elementwise = True
+
+    def __init__(self, name: str, function: Callable, operands: Sequence[Array], shape: Sequence[int], dtype: str, *options: Any):
+        operands = [x.broadcast_to(shape) for x in operands]
+        super().__init__(name, operands, rows_and_columns(shape), dtype, *options)
+        self.function = function
+
+    def stage(self, buffers, machine):
+        def body(row, column):
+            return self.function(*(x.element(buffer, row, column) for x, buffer in zip(self.operands, buffers, strict=True)))
+
+        return te.compute(self.shape, body, name=self.name)
+
+    def aligned(self, operand):
+        return operand.aligned(self.shape[0])
+
+
+class Indexed(Node):
+    """function(index, read): an element from its logical index, where read(operand, index) gives one of an operand."""
+
+    elementwise = True
+
+    def __init__(self, name: str, function: Callable, operands: Sequence[Array], shape: Sequence[int], dtype: str, *options: Any):
+        super().__init__(name, operands, rows_and_columns(shape), dtype, *options)
+        self.function, self.logical = function, tuple(shape)
+
+    def stage(self, buffers, machine):
+        places = {id(x): place for place, x in enumerate(self.operands)}
+
+        def body(row, column):
+            index = [*unravel(row, self.logical[:-1]), column] if self.logical else []
+            return self.function(index, lambda x, at: x.at(buffers[places[id(x)]], at))
+
+        return te.compute(self.shape, body, name=self.name)
+
+
+class Reduce(Node):
+    """A reduction over one axis of its operand."""
+
+    def __init__(self, name: str, operand: Array, axis: int, keepdims: bool, dtype: str):
+        self.extent, self.stride = operand.shape[axis], operand.strides[axis]
+        kept = (1,) if keepdims else ()
+        shape = (*operand.shape[:axis], *kept, *operand.shape[axis + 1 :])
+        strides = (*operand.strides[:axis], *(0 for _ in kept), *operand.strides[axis + 1 :])
+        self.logical = shape
+        super().__init__(name, (operand,), rows_and_columns(shape), dtype, axis, keepdims)
+        self.outer = operand.view(shape, strides)
+
+    def stage(self, buffers, machine):
+        """In two steps where rows are contiguous: as many partial results as a vector has lanes, then one of them."""
+        lanes, combine = machine.lanes, REDUCERS[self.name]
+        if self.shape[1] != 1 or self.stride != 1 or self.extent % lanes or self.extent == lanes:
+            return te.compute(self.shape, self._over(buffers[0], self.extent, combine), name=self.name)
+        step = te.reduce_axis((0, self.extent // lanes), "k")
+
+        def partial(row, lane):
+            extra = (step * lanes + lane, self.extent, 1)
+            return combine(self.outer.element(buffers[0], row, 0, [extra]), axis=step)
+
+        lane = te.reduce_axis((0, lanes), "k")
+        partials = te.compute((self.shape[0], lanes), partial, name=f"{self.name}_lanes")
+        return te.compute(self.shape, lambda row, column: combine(partials[row, lane], axis=lane), name=self.name)
+
+    def _over(self, buffer, extent, combine):
+        k = te.reduce_axis((0, extent), "k")
+        return lambda row, column: combine(self.outer.element(buffer, row, column, [(k, extent, self.stride)]), axis=k)
+
+    def aligned(self, operand):
+        rows, columns = self.shape
+        return columns == 1 and self.outer.aligned(rows) and abs(self.stride) * (self.extent - 1) < operand.node.shape[1]
+
+
+class Write(Node):
+    """`cache` (an input, ..., s, e) with `new` in its rows from `position` on, in the cache's own memory."""
+
+    def __init__(self, cache: Array, new: Array, position: Array):
+        super().__init__("write", (cache, new, position), cache.node.shape, cache.dtype)
+
+
+def lowest(dtype: str) -> Any:
+    """Where a maximum starts: -inf, so that a row of -inf has that maximum."""
+    return tirx.const(-math.inf, dtype) if "float" in dtype else te.min_value(dtype)
+
+
+REDUCERS = {
+    "sum": te.comm_reducer(lambda a, b: a + b, lambda dtype: tirx.const(0, dtype), name="sum"),
+    # a > b or a is NaN: the built-in maximum drops NaN, and TVM takes a != a for false.
+    "max": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a > b, tirx.isnan(a)), a, b), lowest, name="max"),
+    "min": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a < b, tirx.isnan(a)), a, b), te.max_value, name="min"),
+}

@@ -1,0 +1,55 @@
+"""Running compiled functions: NumPy arrays in and out, one thread on each CPU that this process may use."""
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tvm
+
+from xformer.frontends.tvm.target import cpus
+
+ALIGNMENT = 64  # bytes; compiled code loads whole vectors from the start of a tensor
+_ONE_CORE_EACH = -2  # tvm::runtime::threading::ThreadGroup::AffinityMode::kSpecifyOneCorePerThread
+
+
+def tensor(array: Any) -> tvm.runtime.Tensor:
+    """A tensor of the runtime: `array` itself where it is one, its memory where that is aligned and may be written, else a copy."""
+    if isinstance(array, tvm.runtime.Tensor):
+        return array if array.shape else array._create_view((1,))
+    if hasattr(array, "tensor"):  # a packed weight
+        return array.tensor
+    array = np.atleast_1d(np.ascontiguousarray(array))
+    if array.flags.writeable and array.ctypes.data % ALIGNMENT == 0 and array.dtype.isbuiltin == 1:
+        return tvm.runtime.from_dlpack(array)
+    return tvm.runtime.tensor(array)
+
+
+def to_numpy(x: tvm.runtime.Tensor) -> np.ndarray:
+    """The tensor's memory as a NumPy array."""
+    return np.from_dlpack(x) if x.dtype != "bfloat16" else x.numpy()
+
+
+@functools.cache
+def _pool() -> list[int]:
+    """Start the thread pool, once: TVM's own default takes half of the CPUs. TVM_NUM_THREADS, where set, limits it."""
+    chosen = cpus()[: int(os.environ.get("TVM_NUM_THREADS", 0)) or None]
+    tvm.get_global_func("runtime.config_threadpool")(_ONE_CORE_EACH, len(chosen), [str(cpu) for cpu in chosen])
+    return chosen
+
+
+@contextlib.contextmanager
+def threads() -> Iterator[None]:
+    """The caller on the first CPU for as long as it runs kernels: on a worker's CPU it would halve the speed."""
+    pool = _pool()
+    if len(pool) == 1 or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {pool[0]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,26 @@
+"""The schedule of each kernel, by a rule that its structure picks: `contraction` or `rows`. No tuning, no default code."""
+
+from typing import Any
+
+from tvm import s_tir
+
+from xformer.frontends.tvm.contraction import Contract, Pack
+from xformer.frontends.tvm.fusion import Kernel
+from xformer.frontends.tvm.schedules import contraction, rows
+from xformer.frontends.tvm.target import Machine
+
+
+def rule(kernel: Kernel) -> str:
+    """The rule that a kernel takes."""
+    seed = kernel.nodes[0]
+    return "contraction" if isinstance(seed, Contract) else "pack" if isinstance(seed, Pack) else "rows"
+
+
+RULES = {"contraction": contraction.apply, "pack": rows.apply_flat, "rows": rows.apply}
+
+
+def apply(kernel: Kernel, function: Any, machine: Machine) -> Any:
+    """The kernel's function, scheduled by its rule. A ScheduleError is a fault of the rule, never of the model."""
+    schedule = s_tir.Schedule(function)
+    RULES[rule(kernel)](schedule, kernel, machine)
+    return schedule.mod["main"]

@@ -1,0 +1,68 @@
+"""A contraction over packed panels: register tiles of rows x two vectors, the inner axis innermost, what follows fused in.
+
+The tile's accumulators never leave the registers before bias, activation and residual have been applied. Panels of the
+right operand go to the cores in turn; a panel stays in the cache while all rows pass over it.
+"""
+
+from typing import Any
+
+from tvm.s_tir import Schedule
+
+from xformer.frontends.tvm.fusion import Kernel
+from xformer.frontends.tvm.schedules import intrinsics, loops, rows
+from xformer.frontends.tvm.target import Dot, Machine
+
+UNROLL = 4
+
+
+def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
+    """Tile `total`, fuse what follows it, and prepare its operands before it."""
+    *others, store = loops.blocks(schedule)
+    total = schedule.get_sblock("total")
+    for block in others:
+        if loops.name(schedule, block) in ("widen", "pack"):
+            _operand(schedule, block, machine)
+        elif loops.name(schedule, block) != "total":
+            schedule.compute_inline(block)
+    _tile(schedule, total, store, machine.dots[kernel.nodes[0].operands[0].dtype], machine)
+
+
+def _operand(schedule: Schedule, block: Any, machine: Machine) -> None:
+    """Widening the left operand or packing the right one: a pass of its own, its outer loops in parallel."""
+    nest = schedule.get_loops(block)
+    if loops.name(schedule, block) == "pack":
+        schedule.fuse(*nest[:2]) if len(nest) == 5 else None
+        rows.parallel(schedule, block)
+        return
+    if len(nest) == 3:
+        schedule.fuse(*nest[:2])
+    rows.parallel(schedule, block)
+    loops.vectorize(schedule, schedule.get_loops(block)[-1], machine.lanes)
+
+
+def _tile(schedule: Schedule, total: Any, store: Any, dot: Dot, machine: Machine) -> None:
+    *groups, i, j, k = schedule.get_loops(total)
+    count = loops.extent(schedule, i)
+    row_tile, row = schedule.split(i, [None, machine.rows(count)])
+    panel, column = schedule.split(j, [None, 2 * machine.lanes])
+    vector, lane = schedule.split(column, [None, machine.lanes])
+    steps, inner = schedule.split(k, [None, dot.depth])
+    unroll = next(n for n in (UNROLL, 2, 1) if loops.extent(schedule, steps) % n == 0)
+    step, again = schedule.split(steps, [None, unroll])
+    schedule.reorder(*groups, panel, row_tile, step, again, row, vector, lane, inner)
+    schedule.set_scope(total, 0, "local")
+    schedule.reverse_compute_at(store, row_tile, preserve_unit_loops=True)
+    loops.vectorize(schedule, schedule.get_loops(store)[-1], machine.lanes)
+    outer = schedule.fuse(*groups, panel) if groups else panel
+    if count * loops.extent(schedule, outer) * loops.extent(schedule, step) * 4 >= loops.PARALLEL:
+        schedule.parallel(outer)  # before decompose_reduction, which it would refuse
+    for loop in (again, row, vector):
+        schedule.unroll(loop)
+    if not dot.intrinsic:
+        schedule.vectorize(lane)
+    *_, row, vector, first_lane = schedule.get_loops(schedule.decompose_reduction(total, step))
+    schedule.vectorize(first_lane)
+    schedule.unroll(vector)
+    schedule.unroll(row)
+    if dot.intrinsic:
+        schedule.tensorize(lane, intrinsics.register(dot, machine))

@@ -1,0 +1,69 @@
+"""Row by row: element-wise work, reductions over rows, softmax, norms and quantisation, in one pass over memory.
+
+All computes of the kernel run under one loop over rows, so that what they hand on is a row in the first-level cache. What
+is cheap to compute again, or is read once, is not stored at all.
+"""
+
+from typing import Any
+
+from tvm.s_tir import Schedule
+
+from xformer.frontends.tvm.fusion import Kernel
+from xformer.frontends.tvm.schedules import loops
+from xformer.frontends.tvm.target import Machine
+
+
+def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
+    """Put all blocks under the row loop of the first, and each one's columns into vectors."""
+    _inline(schedule)
+    first, *rest = loops.blocks(schedule)
+    for block in rest:
+        if schedule.get_producers(block):
+            schedule.reverse_compute_at(block, schedule.get_loops(first)[0], preserve_unit_loops=True)
+        else:
+            parallel(schedule, block)
+    parallel(schedule, first)
+    for block in [first, *rest]:
+        vectors(schedule, block, machine.lanes)
+
+
+def apply_flat(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
+    """One block without any structure: its outer loop in parallel, its inner one in vectors."""
+    (block,) = loops.blocks(schedule)
+    parallel(schedule, block)
+    schedule.vectorize(schedule.fuse(*schedule.get_loops(block)[-2:]))
+
+
+def parallel(schedule: Schedule, block: Any) -> None:
+    """Run the block's outermost loop on all cores where there is enough to do."""
+    nest = schedule.get_loops(block)
+    work = 1
+    for loop in nest:
+        work *= loops.extent(schedule, loop)
+    if work >= loops.PARALLEL and loops.extent(schedule, nest[0]) > 1:
+        schedule.parallel(nest[0])
+
+
+def vectors(schedule: Schedule, block: Any, lanes: int) -> None:
+    """The columns of one block in vectors; those of a reduction inside the loop that it reduces over."""
+    *_, column = nest = schedule.get_loops(block)
+    if not loops.is_reduction(schedule, block):
+        loops.vectorize(schedule, column, lanes)
+        return
+    column, step = nest[-2:]
+    if loops.extent(schedule, column) % lanes:
+        return
+    outer, lane = schedule.split(column, [None, lanes])
+    schedule.reorder(outer, step, lane)
+    schedule.vectorize(lane)
+    schedule.vectorize(schedule.get_loops(schedule.decompose_reduction(block, step))[-1])
+
+
+def _inline(schedule: Schedule) -> None:
+    """Leave out element-wise blocks that one block reads, or that need nothing of this kernel."""
+    outputs = {loops.name(schedule, block) for block in schedule.get_output_blocks(schedule.get_sblock("root"))}
+    for block in loops.blocks(schedule):
+        if loops.is_reduction(schedule, block) or loops.name(schedule, block) in outputs:
+            continue
+        if len(schedule.get_consumers(block)) == 1 or not schedule.get_producers(block):
+            schedule.compute_inline(block)

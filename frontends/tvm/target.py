@@ -1,0 +1,87 @@
+"""What the rules need to know of a processor: vector width, registers, cores, and its instruction for a dot product."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.target import Target, codegen
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A weight (n, k) as [n / columns][k / depth][columns][depth], zeros beyond n and k."""
+
+    columns: int
+    depth: int
+
+    def shape(self, n: int, k: int) -> tuple[int, int, int, int]:
+        return -(-n // self.columns), -(-k // self.depth), self.columns, self.depth
+
+
+@dataclass(frozen=True)
+class Dot:
+    """How one vector of accumulators takes in products: `depth` operands each, the left one first widened to `operand`.
+
+    Without an intrinsic the products are written out, and LLVM makes vector code of them.
+    """
+
+    operand: str
+    depth: int = 1
+    intrinsic: str | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A target and its sizes. `lanes`: 32-bit numbers in a vector; `registers`: vectors."""
+
+    target: Target
+    name: str
+    lanes: int
+    registers: int
+    cores: int
+    dots: Mapping[str, Dot]
+
+    def layout(self, dtype: str) -> Layout:
+        """How a weight is packed: a tile two vectors wide."""
+        return Layout(2 * self.lanes, self.dots[dtype].depth)
+
+    def rows(self, count: int) -> int:
+        """Rows of a register tile that fills the registers and divides `count` rows as evenly as it can."""
+        most = (self.registers - 4) // 2  # two vectors of accumulators a row, two of the weight, two to spare
+        return -(-count // -(-count // most))
+
+
+def cpus() -> list[int]:
+    """The CPUs that this process may use: its affinity, cut to the quota of its control group."""
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+    except (OSError, ValueError):
+        return allowed
+    return allowed if quota == "max" else allowed[: max(1, round(int(quota) / int(period)))]
+
+
+def machine(target: str | Mapping[str, Any] | None = None, cores: int | None = None) -> Machine:
+    """The machine of a target: None for this one, an x86 `mcpu` such as "haswell", or a dict as TVM takes it.
+
+    Raises ValueError for a target of another kind than llvm.
+    """
+    options: dict[str, Any] = {"mcpu": codegen.llvm_get_system_cpu()} if target is None else {"mcpu": target}
+    options = {"kind": "llvm", "num-cores": cores or len(cpus()), **(dict(target) if isinstance(target, Mapping) else options)}
+    if options["kind"] != "llvm":
+        raise ValueError(f"target kind {options['kind']!r} is not supported; supported: 'llvm'")
+    found = Target(options)
+    has = {feature: _has(feature, found) for feature in ("avx2", "fma", "avx512f", "avx512bw", "avx512vnni")}
+    wide = has["avx512f"] and has["avx512bw"]
+    dots = {"float32": Dot("float32"), "bfloat16": Dot("float32"), "int32": Dot("int32"), "int8": Dot("int32")}
+    if wide or has["avx2"]:
+        # Products of int16 added in pairs to int32 are exact; the instructions on int8 pairs saturate.
+        dots["int8"] = Dot("int16", 2, f"dot_i16_x{16 if wide else 8}" + ("_vnni" if wide and has["avx512vnni"] else ""))
+    lanes, registers = (16, 32) if wide else (8, 16) if has["avx2"] else (4, 32 if "aarch64" in str(options.get("mtriple")) else 16)
+    return Machine(found, options.get("mcpu", "generic"), lanes, registers, options["num-cores"], dots)
+
+
+def _has(feature: str, target: Target) -> bool:
+    return "aarch64" not in str(target.attrs.get("mtriple", "")) and codegen.llvm_cpu_has_features(feature, target)

@@ -1,0 +1,126 @@
+"""Kernels: what is fused, which rule each takes, results for sizes of every remainder, and the code for other processors."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+
+import xformer
+from xformer import ops, params
+from xformer.frontends.tvm import target
+from xformer.frontends.tvm.tracing import trace
+from xformer.params import Spec
+
+RNG = np.random.default_rng(0)
+SIZES = [(1, 1, 1), (1, 33, 7), (2, 16, 8), (5, 17, 31), (6, 48, 64), (13, 40, 33), (37, 5, 130)]
+ROW = np.ones(64, np.float32)
+
+
+def operands(dtype, *shapes):
+    if dtype == "int8":
+        arrays = [RNG.choice(np.array([-127, -1, 0, 1, 127], np.int8), shape) for shape in shapes]
+        arrays[0][..., 0, :], arrays[1][..., 0, :] = 127, -127  # saturating instructions fail here
+        return arrays
+    if dtype == "int32":
+        limit = int(np.sqrt((2**31 - 1) / shapes[0][-1]))
+        return [RNG.integers(-limit, limit + 1, shape).astype(np.int32) for shape in shapes]
+    return [RNG.standard_normal(shape).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float32) for shape in shapes]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int32"])
+@pytest.mark.parametrize("size", SIZES)
+def test_contractions_of_any_size(run, size, dtype):
+    m, n, k = size
+    accumulate = "int32" if "int" in dtype else "float32"
+    for lead, right in (((), ()), ((2,), ()), ((2, 3), (2, 3))):
+        a, b = operands(dtype, (*lead, m, k), (*right, n, k))
+        got = run(lambda a, b: ops.contract(a, b, accumulate), a, b)
+        wide = np.int64 if "int" in dtype else np.float64
+        expected = a.astype(wide) @ np.swapaxes(b.astype(wide), -1, -2)
+        if accumulate == "int32":
+            np.testing.assert_array_equal(got, expected)
+        else:
+            np.testing.assert_allclose(got, expected, atol=2e-6 * np.sqrt(k), rtol=1e-6)
+
+
+def test_a_softmax_and_a_norm_with_quantisation_are_one_kernel_each(kernels):
+    x = np.zeros((4, 64), np.float32)
+    assert kernels(lambda x, mask: ops.softmax(x, mask), x, np.ones((1, 64), bool)) == ["rows"]
+    assert kernels(lambda x, s: xformer.INT8.narrow(ops.layer_norm(x, s, s, 1e-5)), x, ROW) == ["rows"]
+    assert kernels(ops.gelu_tanh, x) == ["rows"]
+
+
+def test_bias_activation_and_residual_are_part_of_the_contraction(kernels):
+    def layer(x, weight, bias, rest):
+        return ops.gelu(ops.contract(x, weight, "float32") + bias) + rest
+
+    x = np.zeros((4, 64), np.float32)
+    assert kernels(layer, x, np.zeros((64, 64), np.float32), ROW, x) == ["contraction"]
+
+
+def test_the_number_of_kernels_does_not_grow_with_depth(machine):
+    def count(layers):
+        config = xformer.config.replace(xformer.config.find("bert-tiny"), layers=layers)
+        model = xformer.models.find("bert")
+
+        def forward(p, tokens, mask):
+            return model.forward(p, tokens, mask, config=config, precision=xformer.FP32)
+
+        arguments = (model.spec(config), Spec((1, 16), "int32"), Spec((1, 16), "bool"))
+        return len(trace(forward, arguments, machine).rules)
+
+    assert count(2) == count(4)
+
+
+def test_the_same_computation_twice_is_one_kernel(kernels):
+    assert len(kernels(lambda x: ops.softmax(x) + ops.softmax(x), np.zeros((4, 64), np.float32))) == 1
+
+
+TARGETS = {  # what to compile for: an instruction of int8 contractions there
+    "haswell": "vpmaddwd",
+    "skylake-avx512": "vpmaddwd",
+    "znver4": "vpdpwssd",
+    "sapphirerapids": "vpdpwssd",
+    "x86-64": None,
+    "neoverse-n1": None,
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_other_processors_compile_without_saturating_instructions(name, precision):
+    options = {"mtriple": "aarch64-linux-gnu"} if name.startswith("neoverse") else {}
+    machine = target.machine({"kind": "llvm", "mcpu": name, **options}, cores=4)
+    chosen = xformer.PRECISIONS[precision]
+
+    def layer(x, weight, bias):
+        return ops.gelu(chosen.contract(x, weight) + bias)
+
+    traced = trace(layer, (Spec((20, 64)), Spec((48, 64)), Spec((48,))), machine)
+    kernels = {name: f for name, f in traced.module.functions.items() if name.name_hint in traced.rules}
+    module = tvm.IRModule({name.name_hint: f.with_attr("global_symbol", name.name_hint) for name, f in kernels.items()})
+    assembly = tvm.tirx.build(module, machine.target).inspect_source("asm")
+    assert "vpmaddubsw" not in assembly
+    if precision == "int8" and TARGETS[name]:
+        assert TARGETS[name] in assembly
+    if precision == "fp32" and name not in ("x86-64", "neoverse-n1"):
+        assert "vfmadd" in assembly
+        assert ("zmm" in assembly) == (name != "haswell")
+
+
+def test_a_target_of_another_kind_is_refused():
+    with pytest.raises(ValueError, match="'cuda' is not supported"):
+        target.machine({"kind": "cuda"})
+
+
+def test_packing_keeps_every_element(machine):
+    from xformer.frontends.tvm import packing
+
+    weight = RNG.standard_normal((19, 7)).astype(np.float32)
+    packed = packing.prepare(xformer.blocks.Linear(weight), machine).weight
+    columns, depth = packed.layout.columns, packed.layout.depth
+    whole = packed.tensor.numpy().transpose(0, 2, 1, 3).reshape(-1, packed.tensor.shape[1] * depth)
+    assert columns == packed.tensor.shape[2]
+    np.testing.assert_array_equal(whole[:19, :7], weight)
+    assert (whole[19:] == 0).all()
+    assert [path for path, _ in params.items(xformer.blocks.Linear(weight))] == ["weight"]
