@@ -1,5 +1,6 @@
 """The command line: what each verb prints and writes, how it ends, and what it leaves alone when it fails."""
 
+import functools
 import json
 import os
 import signal
@@ -305,7 +306,9 @@ def test_an_encoding_without_the_models_letters_is_no_error(decoder):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a pipe with a name says when the program reads")
 def test_ctrl_c_ends_with_130_and_no_traceback(encoder, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    child = subprocess.Popen([*COMMAND, "run", encoder, "--file", tmp_path / "pipe"], stderr=subprocess.PIPE, text=True)
+    heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a job in the background is born deaf to it
+    command = [*COMMAND, "run", encoder, "--file", tmp_path / "pipe"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
     with open(tmp_path / "pipe", "w"):  # waits until the child has opened it
         child.send_signal(signal.SIGINT)
     _, errors = child.communicate(timeout=60)
