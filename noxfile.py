@@ -57,7 +57,7 @@ def tests_tvm(session: nox.Session) -> None:
 def oracle(session: nox.Session) -> None:
     """Every namespace against transformers: random configs and the two real models."""
     install(session, "oracle", "-e", weights=True)
-    session.run("pytest", "tests/oracle", *session.posargs)
+    session.run("pytest", "-n", "2", "tests/oracle", *session.posargs)
 
 
 @nox.session

@@ -1,8 +1,8 @@
 """Which shapes programs are compiled for: a ladder of batch sizes, lengths and capacities, and padding up to it.
 
 Padding is masked out: tokens of an encoder and of a decoder's forward pass are padded on the right, those of a prompt on
-the left, where a cache expects them. It changes no fp32 or bf16 result by more than rounding; in an integer precision the
-values of all tokens share a scale, padding among them, as in any padded batch.
+the left, where a cache expects them. It changes no result by more than rounding, in any precision: every token is
+quantised by itself.
 """
 
 from collections.abc import Sequence
