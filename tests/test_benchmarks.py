@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import xformer
-from benchmarks import cells, facts, measure, report, run, workloads
+from benchmarks import cells, facts, measure, report, run, summary, workloads
 from benchmarks.__main__ import SLOW, app
 from benchmarks.measure import Call, Timing
 from benchmarks.report import Row
@@ -187,7 +187,7 @@ def test_a_frontend_compiles_one_program_for_every_generation():
     lengths = sorted(workloads.LENGTHS)
     rungs = {next(rung for rung in lengths if rung >= workloads.PROMPT + new) for new in (1, 1 + cells.PROBE, workloads.NEW)}
     assert rungs == {workloads.PROMPT + workloads.NEW}
-    assert all(work.length in lengths for work in workloads.workloads())
+    assert all(work.length in lengths for work in workloads.workloads("full"))
 
 
 def test_real_weights_are_used_where_they_are_and_missed_aloud_where_not(monkeypatch):
@@ -332,6 +332,13 @@ def test_results_of_one_machine_merge_and_the_last_of_a_cell_counts():
     assert second == other
 
 
+def test_a_summary_has_a_line_a_library_and_a_column_a_precision():
+    decode = Row("gpt2 decode 1x32", "fp32", "numpy", [2.0], 31.5, 1.0, 0.1, 1.0)
+    lines = summary.table(report.collected("t", [*rows(), decode], {}, WHERE)).splitlines()
+    assert lines[0] == "|  |  | INT8 | FP32 |"
+    assert lines[2:] == ["| w | jax | 450.0 ms (1.25) |  |", "| w | numpy |  |  |", "| gpt2 decode 1x32 | numpy |  | 32 tokens/s (1.00) |"]
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"rows": [{"speed": 1}]}'])
 def test_another_file_is_no_result(tmp_path, content):
     path = tmp_path / "x.json"
@@ -349,7 +356,8 @@ def test_facts_name_the_machine_and_what_is_installed():
 
 # --------------------------------------------------------------------------------------------------------- command line
 @pytest.mark.parametrize(
-    "arguments", [["--hardware", "npu"], ["--precision", "fp8"], ["--namespace", "tensorflow"], ["--workload", "llama"]]
+    "arguments",
+    [["--hardware", "npu"], ["--precision", "fp8"], ["--namespace", "tensorflow"], ["--workload", "llama"], ["--extent", "huge"]],
 )
 def test_unknown_choices_are_refused_with_the_known_ones(arguments):
     result = CliRunner().invoke(app, arguments)
@@ -371,7 +379,7 @@ def test_a_run_writes_its_results_and_fails_where_a_cell_did(tmp_path, monkeypat
         return xformer.init("bert-tiny", 0, namespace, precision, device)
 
     subject = workloads.Subject("tiny", "random weights", PRESETS["bert-tiny"], make)
-    monkeypatch.setattr(workloads, "workloads", lambda quick: [workloads.Workload(subject, "encode", 1, 16)])
+    monkeypatch.setattr(workloads, "workloads", lambda extent: [workloads.Workload(subject, "encode", 1, 16)])
     arguments = ["--namespace", "numpy", "--precision", "int8", "--precision", "fp32", "--budget", "1000", "--output", str(tmp_path)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == fails
@@ -383,15 +391,25 @@ def test_a_run_writes_its_results_and_fails_where_a_cell_did(tmp_path, monkeypat
     assert shown.output.strip() == (tmp_path / "bench-cpu-fp32-int8.md").read_text().strip()
 
 
+def test_an_interrupted_run_keeps_what_it_measured(tmp_path, monkeypatch):
+    def measured(wanted, *_):
+        yield wanted[0], [Row(wanted[0].name, "fp32", "numpy", [0.1], 1.0, 1.0, 0.1, 1.0)]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "measured", measured)
+    assert CliRunner().invoke(app, ["--namespace", "numpy", "--extent", "quick", "--output", str(tmp_path)]).exit_code == 130
+    assert [row["samples"] for row in report.read(tmp_path / "bench-cpu.json")["rows"]] == [[0.1]]
+
+
 def test_settings_that_slow_numpy_down_do_not_reach_it():
     """The process starts itself again without them: what a Python sees that is started in its place."""
     script = f"""
 import os, runpy, sys
 os.execve = lambda path, arguments, environment: print(arguments[1:], [name in environment for name in {SLOW!r}]) or sys.exit(7)
-sys.argv = ["benchmarks", "--quick"]
+sys.argv = ["benchmarks", "--extent", "quick"]
 runpy.run_module("benchmarks", run_name="__main__")
 """
     root = str(Path(__file__).parent.parent)
     environment = os.environ | {"OPENBLAS_CORETYPE": "Haswell", "PYTHONPATH": os.pathsep.join([root, *filter(None, sys.path)])}
     result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout.strip()) == (7, "['-m', 'benchmarks', '--quick'] [False, False]")
+    assert (result.returncode, result.stdout.strip()) == (7, "['-m', 'benchmarks', '--extent', 'quick'] [False, False]")
