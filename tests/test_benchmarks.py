@@ -393,7 +393,7 @@ def test_a_run_writes_its_results_and_fails_where_a_cell_did(tmp_path, monkeypat
 
 def test_an_interrupted_run_keeps_what_it_measured(tmp_path, monkeypatch):
     def measured(wanted, *_):
-        yield wanted[0], [Row(wanted[0].name, "fp32", "numpy", [0.1], 1.0, 1.0, 0.1, 1.0)]
+        yield wanted[0], [Row(wanted[0].name, "fp32", "numpy", [0.1], 1.0, 1.0, 0.1, load=0.1)]
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "measured", measured)
