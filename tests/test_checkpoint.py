@@ -62,8 +62,8 @@ def test_every_mismatch_is_in_one_error(folder):
         "missing wpe.weight (128, 64)",
         "h.1.mlp.c_fc.weight has shape (3, 5), the config asks for (64, 256)",
         "h.1.mlp.c_fc.bias has dtype int32, expected float32",
-        "ln_f.bias holds NaN or infinity",
-        "h.0.ln_2.bias holds NaN or infinity",
+        "ln_f.bias holds NaN, infinity, or a number too large for fp32",
+        "h.0.ln_2.bias holds NaN, infinity, or a number too large for fp32",
         "unexpected surplus (2,)",
     ):
         assert line in str(caught.value)
@@ -269,3 +269,82 @@ def test_C54_mapped_read_only_weights_work_everywhere(folder, xp, precision):
     path = folder(BERT)
     assert not checkpoint.read(path).tree.embedding.token.flags.writeable
     assert np.isfinite(np.asarray(xformer.load(path, namespace=xp, precision=precision)([[5, 6, 7]]))).all()
+
+
+@pytest.mark.parametrize("change", ["moved", "left out", "twice"])
+def test_an_index_and_its_shards_must_tell_the_same(folder, change):
+    path = folder(GPT2)
+    _shard(path)
+    index = path / "model.safetensors.index.json"
+    places = json.loads(index.read_text())["weight_map"]
+    name, first, second = next(iter(places)), *sorted(set(places.values()))
+    if change == "moved":
+        places[name] = second
+    elif change == "left out":
+        del places[name]
+    else:
+        save_file({**load_file(path / second), name: load_file(path / first)[name] * 0}, path / second)
+    index.write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(ValueError, match=rf"index.json: {name} is in .* by the index, but model-"):
+        checkpoint.read(path)
+
+
+@pytest.mark.parametrize("places", [[1], None, "x", {"a": 5}, {"a": None}])
+def test_an_index_of_another_kind_is_refused(folder, places):
+    path = folder(GPT2)
+    _shard(path)
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(ValueError, match="weight_map must be an object of names of files"):
+        checkpoint.read(path)
+
+
+def test_a_folder_that_holds_another_model_is_left_alone(folder):
+    path = folder(GPT2)
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with pytest.raises(ValueError, match="holds another model, with model_type = 'gpt2' and not 'bert': save to another folder"):
+        xformer.init(BERT).save(path)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("activation_function", ["gelu"], r"unknown activation \['gelu'\]"),
+        ("eos_token_id", "a", "eos_token must be an id in"),
+        ("eos_token_id", -1, "eos_token must be an id in"),
+        ("eos_token_id", True, "eos_token must be an id in"),
+        ("tie_word_embeddings", "no", "tied must be True or False, got 'no'"),
+        ("xformer", 5, "prepared weights of an unknown kind: 5"),
+        ("xformer", {"format": 1, "precision": ["x"]}, "prepared weights of an unknown kind"),
+    ],
+)
+def test_a_value_of_another_kind_is_named(folder, key, value, message):
+    path = folder(GPT2)
+    options = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(options | {key: value}))
+    with pytest.raises(ValueError, match=message):
+        xformer.load(path)
+
+
+def test_a_config_without_end_is_not_json(folder):
+    path = folder(GPT2)
+    (path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"config.json: not JSON"):
+        xformer.load(path)
+
+
+def test_weights_too_large_for_fp32_are_refused(folder):
+    path = folder(GPT2)
+    tensors = load_file(path / "model.safetensors")
+    tensors["ln_f.bias"] = np.full(tensors["ln_f.bias"].shape, 1e300)
+    save_file(tensors, path / "model.safetensors")
+    with pytest.raises(ValueError, match="ln_f.bias holds NaN, infinity, or a number too large for fp32"):
+        xformer.load(path)
+
+
+def test_other_pooling_than_the_mean_is_refused(folder):
+    path = folder(BERT)
+    (path / "1_Pooling").mkdir()
+    (path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}))
+    with pytest.raises(ValueError, match="pooling_mode_cls_token is not supported; supported: pooling_mode_mean_tokens"):
+        xformer.load(path)

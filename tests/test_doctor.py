@@ -52,7 +52,7 @@ def test_every_requirement_and_every_namespace_is_listed_once(installed):
     assert found()["jax"] == {
         "distribution": "jax",
         "module": "jax",
-        "install": "xformer[jax]",
+        "install": "'jax>=0.7'",
         "installed": None,
         "wanted": ">=0.7",
         "fits": None,
@@ -176,7 +176,7 @@ def test_all_is_well(facts):
     assert code == 0
     assert "Nothing that is installed is broken." in shown
     assert "OPENBLAS_CORETYPE=Haswell" in shown
-    assert "pip install xformer[tvm]" in shown
+    assert "apache-tvm==0.27" in "".join(shown.split())
     lines = [line.split() for line in shown.splitlines()]
     assert ["numpy", "works", "works", "works", "works", "cpu"] in lines
     assert ["torch", "-", "-", "-", "-", "not", "installed"] in lines

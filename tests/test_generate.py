@@ -123,7 +123,7 @@ def test_the_same_seed_draws_the_same_tokens_everywhere(xp):
         ([[1], []], {}, "prompt 1 is empty"),
         ([[1, 512]], {}, "token id 512"),
         ([1, 512], {}, "token id 512"),
-        (PROMPT, {"max_new_tokens": 125}, "a prompt of 4 tokens and 125 new ones: the model has 128 positions"),
+        (PROMPT, {"max_new_tokens": 125}, "a prompt of 4 tokens and 125 new: the model has 128 positions"),
         (PROMPT, {"max_new_tokens": 0}, "max_new_tokens must be a positive integer, got 0"),
         (PROMPT, {"temperature": -1.0}, "temperature"),
         (PROMPT, {"stop": "x"}, "no tokenizer"),
@@ -148,3 +148,20 @@ def test_an_encoder_cannot_generate_and_a_decoder_cannot_embed():
         xformer.init("bert-tiny").generate(PROMPT)
     with pytest.raises(ValueError, match="embed needs an encoder; gpt2 is a decoder"):
         MODEL.embed("text")
+
+
+@pytest.mark.parametrize("stop", [b"a", 1.5, [1.5], {"a": 1.0}.values(), [True]])
+def test_stops_of_another_kind_are_refused(stop):
+    with pytest.raises(ValueError, match="stop takes token ids and texts"):
+        MODEL.generate(PROMPT, 1, stop=stop)
+
+
+def test_a_stop_as_long_as_a_book_costs_no_more_than_the_text():
+    row = Transcript(lambda ids: "ab" * len(ids), ["b" * 10**6, "abac"])
+    assert "".join([*(row.push(token) for token in range(50)), row.flush()]) == "ab" * 50
+
+
+@pytest.mark.parametrize("prompts", [[1.0], [[1], 2], [None], [[1], "a"]])
+def test_prompts_of_another_kind_are_refused(prompts):
+    with pytest.raises(ValueError, match="prompt|tokens"):
+        MODEL.generate(prompts, 1)

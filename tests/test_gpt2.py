@@ -127,7 +127,7 @@ def test_C13_more_tokens_than_positions_are_refused(model):
     """github.com/huggingface/transformers/issues/530, /1749: a crash deep in a gather, or silence."""
     with pytest.raises(ValueError, match=r"25 tokens: the model has 24 positions"):
         model(np.ones((1, 25), np.int32))
-    with pytest.raises(ValueError, match=r"a prompt of 20 tokens and 5 new ones: the model has 24 positions"):
+    with pytest.raises(ValueError, match=r"a prompt of 20 tokens and 5 new: the model has 24 positions"):
         model.generate(np.ones((1, 20), np.int32), 5)
     assert len(model.generate(np.ones((1, 20), np.int32), 4)[0]) == 4
 

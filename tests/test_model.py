@@ -1,9 +1,12 @@
 """The user's handle: what it returns, what it keeps, and what it says."""
 
+import copy
+import pickle
 import sys
 
 import numpy as np
 import pytest
+from compare import worst
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import xformer
@@ -98,5 +101,25 @@ def test_a_namespace_may_be_a_module_and_a_missing_one_says_how_to_get_it(monkey
     assert xformer.init("bert-tiny", namespace=np).xp is np
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.delitem(sys.modules, "array_api_compat.cupy", raising=False)
-    with pytest.raises(ImportError, match=r"namespace 'cupy' needs `pip install xformer\[cupy\]`"):
+    with pytest.raises(ImportError, match=r"namespace 'cupy' needs `pip install cupy-cuda12x`"):
         xformer.init("bert-tiny", namespace="cupy")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"])
+def test_a_copy_gives_the_same(xp, copied):
+    model = xformer.init("bert-tiny", 0, xp)
+    other = copied(model)
+    assert other.xp is model.xp
+    assert worst(other([[5, 6, 7]]), model([[5, 6, 7]])) == 0.0
+
+
+def test_a_device_is_found_by_name_or_refused(namespace):
+    assert worst(xformer.init("bert-tiny", 0, namespace, device="cpu")([[5]]), xformer.init("bert-tiny", 0, namespace)([[5]])) <= 2e-6
+    with pytest.raises(ValueError, match="has no device 'quantum'"):
+        xformer.init("bert-tiny", 0, namespace, device="quantum")
+
+
+@pytest.mark.parametrize("wrong", [None, 5])
+def test_what_is_no_namespace_is_refused(wrong):
+    with pytest.raises(ValueError, match="namespace must be a name or an Array API module"):
+        xformer.init("bert-tiny", 0, wrong)

@@ -71,3 +71,21 @@ def test_nan_logits_are_refused_by_row():
 def test_limits(options, message):
     with pytest.raises(ValueError, match=message):
         Sampling(**options)
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-308, 1e-300, 1e-30])
+def test_a_tiny_temperature_takes_the_best(temperature):
+    logits = np.tile(np.array([[-50.0, -20.0, -90.0]], np.float32), 3)
+    assert all(Sampling(temperature, seed=seed).choose(logits, 0) in ([1], [4], [7]) for seed in range(5))
+
+
+@pytest.mark.parametrize(
+    "options", [{"temperature": "a"}, {"temperature": None}, {"temperature": 1j}, {"temperature": True}, {"top_p": "a"}, {"top_k": 1.5}]
+)
+def test_what_is_no_number_is_refused(options):
+    with pytest.raises(ValueError, match=f"{next(iter(options))} must be"):
+        Sampling(**options)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert Sampling(np.float32(0.5), np.int64(3), np.float64(0.9), np.int64(1)).top_k == 3

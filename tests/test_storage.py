@@ -1,13 +1,17 @@
 """safetensors files: mapped, checked, and replaced whole or not at all."""
 
 import json
+import os
+import signal
 import struct
 
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from xformer import storage
@@ -111,3 +115,59 @@ def test_a_write_that_ends_well_replaces_all_files(tmp_path):
         first.write_text("1")
         second.write_text("2")
     assert sorted((path.name, path.read_text()) for path in tmp_path.iterdir()) == [("x", "1"), ("y", "2")]
+
+
+def test_a_folder_in_the_way_is_named_before_anything_is_written(tmp_path):
+    (tmp_path / "y").mkdir()
+    with (
+        pytest.raises(IsADirectoryError, match="y is a folder, where a file is to be written"),
+        storage.replacing(tmp_path / "x", tmp_path / "y"),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["y"]
+
+
+@pytest.mark.parametrize("what", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["error", "interrupt"])
+def test_all_files_take_their_places_or_none(tmp_path, monkeypatch, what):
+    old = [tmp_path / name for name in ("x", "y")]
+    for path in old:
+        path.write_text("old")
+    replace, calls = os.replace, []
+
+    def second_fails(source, target):
+        calls.append(target)
+        if len(calls) == 2:
+            if isinstance(what, OSError):
+                raise what
+            signal.raise_signal(signal.SIGINT)
+        replace(source, target)
+
+    def write():
+        with storage.replacing(*old) as new:
+            for path in new:
+                path.write_text("new")
+            monkeypatch.setattr(os, "replace", second_fails)
+
+    with pytest.raises(type(what)):
+        write()
+    expected = "old" if isinstance(what, OSError) else "new"  # an interrupt waits until both are there
+    assert sorted((path.name, path.read_text()) for path in tmp_path.iterdir()) == [("x", expected), ("y", expected)]
+
+
+def test_a_new_file_has_the_rights_that_the_user_gives_new_files(tmp_path):
+    before = os.umask(0o077)
+    try:
+        with storage.replacing(tmp_path / "x") as (new,):
+            new.write_text("1")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_is_an_os_error(tmp_path, monkeypatch):
+    def full(*_):
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", full)
+    with pytest.raises(OSError, match="the weights cannot be written .*No space left"):
+        storage.write(tmp_path / "x", {"a": np.ones(2, np.float32)})

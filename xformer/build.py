@@ -18,16 +18,20 @@ from xformer.precision import FP32, Precision
 def load(path: str | Path, namespace: str | ModuleType = "numpy", precision: str | Precision | None = None, device: Any = None) -> Model:
     """The model in a Hugging Face folder or in one that `Model.save` wrote, with its tokenizer.
 
-    `precision` is "fp32" unless the folder holds weights prepared for another one. Raises FileNotFoundError or ValueError
-    as `checkpoint.read` does, ImportError when the namespace's library is not installed.
+    `precision` is "fp32" unless the folder holds weights prepared for another one; `device` is a name that
+    `xformer doctor` lists, or a device of the library. Weights may be views of the mapped file, which must stay as it is
+    for as long as the model is used. Raises FileNotFoundError or ValueError as `checkpoint.read` does, and for a folder
+    whose texts are not pooled by their mean; ImportError when the namespace's library is not installed.
     """
     xp = backends.find(namespace)
+    device = backends.find_device(xp, device)
     wanted = None if precision is None else precisions.find(precision)
     found = checkpoint.read(path)
     chosen = found.precision or wanted or FP32
     if wanted not in (None, chosen):
         raise ValueError(f"{path} holds weights prepared for {chosen.name}; {precision} was asked for")
     tokenizer = tokenizers.load(path, found.config.positions)
+    tokenizers.check_pooling(path)
     return Model(found.config, _placed(found.config, found.tree, chosen, xp, device), chosen, xp, tokenizer, device)
 
 
@@ -37,6 +41,7 @@ def init(
     """A model of a preset's sizes (or any Config) with random weights: the same for a seed in [0, 2^64) on every namespace."""
     sampling.check_seed(seed)
     config, chosen, xp = presets.find(config), precisions.find(precision), backends.find(namespace)
+    device = backends.find_device(xp, device)
     paths = list(params.leaves(spec(config)))
 
     def draw(path, leaf):

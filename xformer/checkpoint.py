@@ -58,12 +58,16 @@ def read(folder: str | Path) -> Checkpoint:
 
 
 def write(folder: str | Path, checkpoint: Checkpoint, extra: Mapping[str, str] | None = None) -> None:
-    """Write `checkpoint`, and the texts `extra` by file name, into `folder`. A write that fails leaves the old files whole."""
+    """Write `checkpoint`, and the texts `extra` by file name, into `folder`. A write that fails leaves the old files whole.
+
+    Raises ValueError when the folder holds another model: its other files would be taken for parts of this one.
+    """
     folder, config = Path(folder), checkpoint.config
     folder.mkdir(parents=True, exist_ok=True)
     model = models.find(config.model_type)
     options: dict[str, Any] = {"model_type": config.model_type, "architectures": [model.architecture(config)], "dtype": "float32"}
     options |= {key[0]: getattr(config, field) for field, key in model.CONFIG.items()}
+    _refuse_another(folder, options)
     table = model.NAMES
     if checkpoint.precision not in (None, FP32):
         present = {field: getattr(config, field) for field in model.OPTIONAL}
@@ -86,11 +90,20 @@ def read_json(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{path}: no such file")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON ({error})") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value
+
+
+def _refuse_another(folder: Path, options: dict[str, Any]) -> None:
+    """Raise ValueError when a model of other sizes is there."""
+    there = read_json(folder / "config.json") if (folder / "config.json").is_file() else options
+    sizes = [key for key, value in options.items() if key == "model_type" or type(value) is int]
+    for key in sizes:
+        if key in there and there[key] not in (options[key], None):
+            raise ValueError(f"{folder} holds another model, with {key} = {there[key]!r} and not {options[key]!r}: save to another folder")
 
 
 def _config(options, model, present, tensors: int) -> Config:
@@ -113,7 +126,7 @@ def _config(options, model, present, tensors: int) -> Config:
 
 
 def _prepared(entry, model, folder) -> tuple[Precision, dict[str, bool]]:
-    if entry.get("format") != FORMAT or entry.get("precision") not in PRECISIONS:
+    if not isinstance(entry, dict) or entry.get("format") != FORMAT or str(entry.get("precision")) not in PRECISIONS:
         known = f"format {FORMAT}, precision {', '.join(PRECISIONS)}"
         raise ValueError(f"{folder}: prepared weights of an unknown kind: {entry}; known: {known}")
     return PRECISIONS[entry["precision"]], {field: bool(entry.get(field)) for field in model.OPTIONAL}
@@ -145,16 +158,30 @@ def _tensors(folder: Path) -> dict[str, np.ndarray]:
     if (folder / WEIGHTS).is_file():
         return storage.read(folder / WEIGHTS)
     if (folder / INDEX).is_file():
-        shards = sorted(set(read_json(folder / INDEX).get("weight_map", {}).values()))
-        for shard in shards:
-            if Path(shard).name != shard:
-                raise ValueError(f"{folder / INDEX}: {shard!r} is not the name of a file in this folder")
-            if not (folder / shard).is_file():
-                raise FileNotFoundError(f"{folder / shard}: no such file, but {INDEX} names it")
-        return {name: tensor for shard in shards for name, tensor in storage.read(folder / shard).items()}
+        return _sharded(folder)
     if (folder / PICKLED).is_file():
         return _unpickled(folder / PICKLED)
     raise FileNotFoundError(f"{folder}: none of {WEIGHTS}, {INDEX}, {PICKLED}")
+
+
+def _sharded(folder: Path) -> dict[str, np.ndarray]:
+    """Each tensor out of the shard that the index names for it; the index must name every one, and no other."""
+    places = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(shard, str) for shard in places.values()):
+        raise ValueError(f"{folder / INDEX}: weight_map must be an object of names of files")
+    shards = {}
+    for shard in sorted(set(places.values())):
+        if Path(shard).name != shard:
+            raise ValueError(f"{folder / INDEX}: {shard!r} is not the name of a file in this folder")
+        if not (folder / shard).is_file():
+            raise FileNotFoundError(f"{folder / shard}: no such file, but {INDEX} names it")
+        shards[shard] = storage.read(folder / shard)
+    held = {(name, shard) for shard, tensors in shards.items() for name in tensors}
+    if held != places.items():
+        name, shard = min(held ^ set(places.items()))
+        problem = "holds it too, or alone" if (name, shard) in held else "does not hold it"
+        raise ValueError(f"{folder / INDEX}: {name} is in {places.get(name, 'no shard')} by the index, but {shard} {problem}")
+    return {name: shards[shard][name] for name, shard in places.items()}
 
 
 def _unpickled(path: Path) -> dict[str, np.ndarray]:
@@ -162,7 +189,7 @@ def _unpickled(path: Path) -> dict[str, np.ndarray]:
     try:
         import torch
     except ImportError as error:
-        raise ImportError(f"{path} needs `pip install xformer[torch]`; model.safetensors does not") from error
+        raise ImportError(f"{path} needs `pip install torch`; model.safetensors does not") from error
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # torch raises many kinds

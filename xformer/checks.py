@@ -19,13 +19,13 @@ def batch(tokens: Any, mask: Any, config: Config) -> tuple[np.ndarray, np.ndarra
     tokens = ids(tokens, config)
     if mask is None:
         if config.pad_token is not None and (tokens[:, -1] == config.pad_token).any():
-            warnings.warn(f"tokens end in the padding id {config.pad_token} but no mask is given: padding is attended to", stacklevel=3)
+            warnings.warn(f"tokens end in the padding id {config.pad_token} but no mask is given: padding is attended to", stacklevel=5)
         return tokens, np.ones(tokens.shape, bool)
     mask = _array(mask, "mask")
     if mask.shape != tokens.shape:
         raise ValueError(f"mask has shape {mask.shape}, tokens have {tokens.shape}")
     if not ((mask == 0) | (mask == 1)).all():
-        raise ValueError(f"mask must be 0 or 1, got {mask[(mask != 0) & (mask != 1)][0]}")
+        raise ValueError(f"mask must be 0 or 1, got {mask[(mask != 0) & (mask != 1)][0].item()!r}")
     return tokens, mask.astype(bool)
 
 
@@ -62,18 +62,22 @@ def token_types(types: Any, shape: tuple[int, ...], config: Config) -> np.ndarra
 def length(tokens: int, config: Config, new: int = 0) -> None:
     """Raise ValueError when `tokens` and `new` further ones do not fit the model's positions."""
     if tokens + new > config.positions:
-        what = f"{tokens} tokens" if not new else f"a prompt of {tokens} tokens and {new} new ones"
+        what = f"{tokens} tokens" if not new else f"a prompt of {tokens} tokens and {new} new"
         raise ValueError(f"{what}: the model has {config.positions} positions")
 
 
 def texts(values: Any) -> list[str]:
     """A list of texts from one or several. Raises ValueError when there is none, TypeError for anything else."""
+    if not isinstance(values, str | Sequence | np.ndarray):
+        raise TypeError(f"expected a text or a list of texts, got {type(values).__name__}")
     values = [values] if isinstance(values, str) else list(values)
     if not values:
         raise ValueError("no texts: the batch is empty")
     for index, value in enumerate(values):
         if not isinstance(value, str):
             raise TypeError(f"text {index} is {type(value).__name__}, expected str")
+        if not value.isprintable() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"text {index} holds half of a surrogate pair, which is no character: {value[:40]!r}")
     return values
 
 
@@ -90,6 +94,10 @@ def _too_large(values: np.ndarray) -> bool:
 
 
 def _array(values, name) -> np.ndarray:
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{name} are a masked array, whose mask would be lost: pass it as `mask`")
+    if isinstance(values, str):
+        raise ValueError(f"{name} must be integers, got the text {values[:40]!r}: texts go to embed and generate")
     if is_array_api_obj(values):
         return backends.to_numpy(values)
     try:

@@ -32,10 +32,17 @@ class Config:
                 raise ValueError(f"config: {name} must be a positive integer, got {value!r}")
         if self.width % self.heads:
             raise ValueError(f"config: width {self.width} is not a multiple of heads {self.heads}")
-        if self.activation not in ACTIVATIONS:
+        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
             raise ValueError(f"config: unknown activation {self.activation!r}; known: {', '.join(ACTIVATIONS)}")
         if not (isinstance(self.eps, float) and 0 < self.eps < 1):
             raise ValueError(f"config: eps must be a number between 0 and 1, got {self.eps!r}")
+        for name in ("pad_token", "eos_token"):
+            value = getattr(self, name)
+            if value is not None and not (type(value) is int and 0 <= value < self.vocab_size):
+                raise ValueError(f"config: {name} must be an id in [0, {self.vocab_size}) or None, got {value!r}")
+        for name in ("pooler", "head", "tied"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"config: {name} must be True or False, got {getattr(self, name)!r}")
 
 
 def _bert(layers: int, width: int, **changes) -> Config:
@@ -64,6 +71,6 @@ def find(config: str | Config) -> Config:
     """The preset called `config`, or `config` itself. Raises ValueError naming the presets."""
     if isinstance(config, Config):
         return config
-    if config not in PRESETS:
+    if not isinstance(config, str) or config not in PRESETS:
         raise ValueError(f"unknown preset {config!r}; known: {', '.join(PRESETS)}")
     return PRESETS[config]

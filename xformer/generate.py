@@ -1,7 +1,8 @@
 """The host's side of generation: prompts, what ends a row, and the steps over any (prefill, decode) pair."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,14 @@ class Ends:
         """None means the model's end-of-text id, () nothing. Raises ValueError for anything but ids of the model and texts."""
         if stop is None:
             return cls(frozenset(() if config.eos_token is None else (config.eos_token,)), ())
-        entries = (stop,) if isinstance(stop, int | str) else tuple(stop)
+        several = isinstance(stop, Iterable) and not isinstance(stop, str | bytes)
+        entries = tuple(stop) if several else (stop,)
         for entry in entries:
-            if isinstance(entry, bool) or not isinstance(entry, int | str) or entry == "":
+            if isinstance(entry, bool) or not isinstance(entry, Integral | str) or entry == "":
                 raise ValueError(f"stop takes token ids and texts, got {entry!r}")
-            if isinstance(entry, int) and not 0 <= entry < config.vocab_size:
+            if isinstance(entry, Integral) and not 0 <= entry < config.vocab_size:
                 raise ValueError(f"stop id {entry} is outside the vocabulary [0, {config.vocab_size})")
-        return cls(frozenset(e for e in entries if isinstance(e, int)), tuple(e for e in entries if isinstance(e, str)))
+        return cls(frozenset(int(e) for e in entries if isinstance(e, Integral)), tuple(e for e in entries if isinstance(e, str)))
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ def prompts(given: Any, mask: Any, encode: Callable[[list[str]], list[list[int]]
         if not rows:
             raise ValueError("no prompts: the batch is empty")
         for index, row in enumerate(rows):
+            if not isinstance(row, Sized) or isinstance(row, str):
+                raise ValueError(f"prompt {index} is {row!r}, expected a list of token ids beside other lists, or texts alone")
             if len(row) == 0:
                 raise ValueError(f"prompt {index} is empty")
             checks.ids([row], config)
@@ -125,7 +129,17 @@ class Transcript:
         self.ended = bool(found)
         end = min(found) if found else len(text.rstrip("\ufffd"))
         if not found:
-            end = min([end, *(len(text) - size for stop in self.stops for size in range(1, len(stop)) if text.endswith(stop[:size]))])
+            end = min(
+                [
+                    end,
+                    *(
+                        start
+                        for stop in self.stops
+                        for start in range(max(len(text) - len(stop) + 1, 0), len(text))
+                        if stop.startswith(text[start:])
+                    ),
+                ]
+            )
         return self._send(text, end)
 
     def flush(self) -> str:

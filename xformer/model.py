@@ -1,7 +1,9 @@
 """The user's handle on a model: parameters, precision and namespace bound to the functions of the model's file."""
 
 import functools
+import importlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +17,22 @@ from xformer.annotations import Array, Float
 from xformer.config import Config
 from xformer.precision import Precision
 from xformer.sampling import Sampling
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module, which cannot be pickled, by its name."""
+
+    name: str
+
+    def find(self) -> ModuleType:
+        """The module itself."""
+        return importlib.import_module(self.name)
+
+
+def as_it_is(function: Callable) -> Callable:
+    """The transform of an eager model."""
+    return function
 
 
 class Model:
@@ -32,7 +50,7 @@ class Model:
         xp: ModuleType,
         tokenizer: tokenizers.Tokenizer | None = None,
         device: Any = None,
-        transform: Callable[[Callable], Callable] = lambda function: function,
+        transform: Callable[[Callable], Callable] = as_it_is,
         functions: Any = None,
     ):
         self.config, self.params, self.precision, self.xp = config, tree, precision, xp
@@ -44,6 +62,14 @@ class Model:
         c = self.config
         size = f"{c.layers} layers x {c.width}, {params.count(self.functions.spec(c)) / 1e6:.1f} M parameters"
         return f"<{c.model_type}: {size}, {self.precision.name} on {backends.library_of(self.xp)}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and deepcopy: modules by name."""
+        state = {name: Module(value.__name__) if isinstance(value, ModuleType) else value for name, value in vars(self).items()}
+        return state | {"_bound": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({name: value.find() if isinstance(value, Module) else value for name, value in state.items()})
 
     # ---------------------------------------------------------------------------------------------------- arrays in and out
     def __call__(self, tokens: Any, mask: Any = None, token_types: Any = None) -> Float[Array, "b t _"]:

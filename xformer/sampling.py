@@ -5,6 +5,7 @@ the same tokens on every namespace, unless two candidates lie within their round
 """
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -19,11 +20,11 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self):
-        if not (np.isfinite(self.temperature) and self.temperature >= 0):
+        if not (_is(self.temperature, Real) and 0 <= self.temperature < float("inf")):
             raise ValueError(f"temperature must be a number >= 0, got {self.temperature!r}")
-        if self.top_k is not None and (isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 1):
+        if self.top_k is not None and not (_is(self.top_k, Integral) and self.top_k >= 1):
             raise ValueError(f"top_k must be an integer >= 1, got {self.top_k!r}")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
+        if self.top_p is not None and not (_is(self.top_p, Real) and 0 < self.top_p <= 1):
             raise ValueError(f"top_p must be in (0, 1], got {self.top_p!r}")
         check_seed(self.seed)
 
@@ -36,8 +37,10 @@ class Sampling:
 
     def _draw(self, logits, row, step):
         order = np.argsort(-logits, kind="stable")[: self.top_k]
-        scores = logits[order].astype(np.float64) / self.temperature
-        weights = np.exp(scores - scores[0])
+        below = logits[order].astype(np.float64)
+        # Differences first: the quotients of a tiny temperature are infinite, and their difference is no number.
+        with np.errstate(over="ignore"):
+            weights = np.exp((below - below[0]) / self.temperature)
         total = np.cumsum(weights)
         if self.top_p is not None:  # the fewest tokens that reach top_p together
             total = total[: int(np.searchsorted(total, self.top_p * total[-1])) + 1]
@@ -52,8 +55,13 @@ def refuse(bad: np.ndarray, step: int) -> None:
 
 def check_seed(seed: int) -> None:
     """Raise ValueError unless `seed` is an integer that the generator takes."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+    if not (_is(seed, Integral) and 0 <= seed < 2**64):
         raise ValueError(f"seed must be an integer in [0, 2^64), got {seed!r}")
+
+
+def _is(value, kind) -> bool:
+    """Whether it is a number of that kind, of Python or of NumPy; True and False are none."""
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def uniform(seed: int, row: int, step: int) -> float:

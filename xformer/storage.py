@@ -3,9 +3,12 @@
 import contextlib
 import json
 import os
-import tempfile
+import signal
+import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -32,8 +35,11 @@ def read(path: Path) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        path.open("rb").close()  # the library calls a file that may not be read one that is not there
         with safe_open(path, framework="numpy"):  # checks the header, every offset, and the file's length against them
             pass
+    except PermissionError as error:
+        raise PermissionError(f"{path}: may not be read") from error
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path}: not a whole safetensors file ({error})") from error
     with path.open("rb") as file:
@@ -54,28 +60,73 @@ def _view(data, base, entry):
 
 
 def write(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file at `path`, which may be the temporary one of `replacing`."""
+    """Write a safetensors file at `path`, which may be the temporary one of `replacing`. Raises OSError when the disk is full."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, path, dict(metadata or {}))
+    try:
+        save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, path, dict(metadata or {}))
+    except SafetensorError as error:
+        raise OSError(f"{path.parent}: the weights cannot be written ({error})") from error
 
 
 @contextlib.contextmanager
 def replacing(*paths: Path) -> Iterator[list[Path]]:
-    """Temporary paths beside `paths`; they take the places of `paths` once the block has ended well, and vanish otherwise."""
-    temporary: list[Path] = []
+    """Temporary paths beside `paths`; they take the places of `paths` once the block has ended well, and vanish otherwise.
+
+    All take their places or none does, an interrupt in between included. Raises IsADirectoryError, before anything is
+    written, where a folder is in the way.
+    """
+    for path in paths:
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder, where a file is to be written")
+        if not os.access(path.parent, os.W_OK):
+            raise PermissionError(f"{path.parent} may not be written to")
+    temporary = [path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}") for path in paths]
     try:
-        for path in paths:
-            handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            os.close(handle)
-            temporary.append(Path(name))
+        for new in temporary:
+            new.touch(exist_ok=False)
         yield temporary
         for new in temporary:
             with new.open("rb") as file:
                 os.fsync(file.fileno())
-            new.chmod(0o644)
-        for new, path in zip(temporary, paths, strict=True):
-            os.replace(new, path)
+        with _uninterrupted():
+            _exchange(temporary, paths)
     finally:
         for new in temporary:
             new.unlink(missing_ok=True)
+
+
+def _exchange(temporary, paths):
+    """Put each file in its place; where one cannot be, the old ones come back."""
+    kept: list[tuple[Path, Path]] = []
+    try:
+        for new, path in zip(temporary, paths, strict=True):
+            if path.exists():
+                old = new.with_name(f"{new.name}.old")
+                os.link(path, old)
+                kept.append((old, path))
+            os.replace(new, path)
+    except OSError:
+        for old, path in kept:
+            os.replace(old, path)
+        raise
+    finally:
+        for old, _ in kept:
+            old.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C counts once the block is over. Only the main thread hears it, and only there can it be put off."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[Any] = []
+    before = signal.signal(signal.SIGINT, lambda *signal_and_frame: heard.append(signal_and_frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if heard and callable(before):
+            before(*heard[0])

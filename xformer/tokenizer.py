@@ -17,6 +17,8 @@ class Tokenizer:
         self.inner, self.limit, self.options = inner, limit, options
         pad = options.get("pad_token")
         pad = pad.get("content") if isinstance(pad, dict) else pad
+        if not isinstance(pad, str | None):
+            raise ValueError(f"tokenizer_config.json: pad_token must be a text, got {pad!r}")
         self.pad_token = (inner.token_to_id(pad) if pad else None) or 0
         self.pad_left = options.get("padding_side") == "left"
         inner.no_padding()
@@ -66,10 +68,19 @@ def load(folder: str | Path, positions: int) -> Tokenizer | None:
     try:
         inner = build(folder, options)
     except ImportError as error:
-        raise ImportError("a tokenizer needs `pip install xformer[text]`") from error
+        raise ImportError("a tokenizer needs `pip install tokenizers`") from error
     except Exception as error:  # tokenizers raises bare Exception
         raise ValueError(f"{folder}: not a valid tokenizer ({error})") from error
     return Tokenizer(inner, _limit(folder, inner, options, positions), options)
+
+
+def check_pooling(folder: str | Path) -> None:
+    """Raise ValueError when the folder is one of sentence-transformers and asks for another vector than the mean of the tokens."""
+    path = Path(folder) / "1_Pooling" / "config.json"
+    options = read_json(path) if path.is_file() else {}
+    chosen = sorted(key for key, value in options.items() if key.startswith("pooling_mode_") and value is True)
+    if chosen and chosen != ["pooling_mode_mean_tokens"]:
+        raise ValueError(f"{path}: {', '.join(chosen)} is not supported; supported: pooling_mode_mean_tokens")
 
 
 def _limit(folder, inner, options, positions):
@@ -80,7 +91,10 @@ def _limit(folder, inner, options, positions):
         (inner.truncation or {}).get("max_length"),
         options.get("model_max_length"),
     )
-    return int(min(next((limit for limit in stated if limit), positions), positions))
+    limit = next((limit for limit in stated if limit is not None), positions)
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit >= 1:  # a huge float stands for no limit
+        raise ValueError(f"{folder}: the limit of a text must be a positive number of tokens, got {limit!r}")
+    return int(min(limit, positions))
 
 
 def _from_json(folder, options):

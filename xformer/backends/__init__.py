@@ -25,17 +25,19 @@ class Library:
 
 NAMESPACES = {
     "numpy": Library("array_api_compat.numpy", "numpy"),
-    "jax": Library("jax.numpy", "xformer[jax]"),
-    "torch": Library("array_api_compat.torch", "xformer[torch]"),
-    "cupy": Library("array_api_compat.cupy", "xformer[cupy]"),
+    "jax": Library("jax.numpy", "jax"),
+    "torch": Library("array_api_compat.torch", "torch"),
+    "cupy": Library("array_api_compat.cupy", "cupy-cuda12x"),
     "array_api_strict": Library("array_api_strict", "array-api-strict"),
 }
 
 
 def find(namespace: str | ModuleType) -> ModuleType:
     """The Array API module named `namespace` (a key of NAMESPACES), or `namespace` itself when it is a module already."""
-    if not isinstance(namespace, str):
+    if isinstance(namespace, ModuleType):
         return namespace
+    if not isinstance(namespace, str):
+        raise ValueError(f"namespace must be a name or an Array API module, got {namespace!r}; known: {', '.join(NAMESPACES)}")
     library = NAMESPACES.get(namespace)
     if library is None:
         raise ValueError(f"unknown namespace {namespace!r}; known: {', '.join(NAMESPACES)}")
@@ -76,8 +78,13 @@ def devices(xp: ModuleType) -> dict[str, Any]:
     return native() if native else {str(device): device for device in xp.__array_namespace_info__().devices()}
 
 
-def find_device(xp: ModuleType, name: str) -> Any:
-    """The device called `name`; "cuda" is the first of its kind. Raises ValueError naming the devices there are."""
+def find_device(xp: ModuleType, name: Any) -> Any:
+    """The device called `name`; "cuda" is the first of its kind. Raises ValueError naming the devices there are.
+
+    None, and a device of the library itself, stay what they are.
+    """
+    if name is None or not isinstance(name, str | int):
+        return name
     found = devices(xp)
     for candidate, device in found.items():
         if name in (candidate, candidate.split(":")[0]):

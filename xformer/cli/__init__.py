@@ -19,6 +19,6 @@ def main() -> NoReturn:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in NEEDED:
             raise
-        print(f"error: the command line needs `pip install xformer[cli]` ({error})", file=sys.stderr)
+        print(f"error: the command line needs `pip install {' '.join(NEEDED)}` ({error})", file=sys.stderr)
         sys.exit(2)
     sys.exit(app(prog_name="xformer"))

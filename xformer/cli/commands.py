@@ -106,7 +106,11 @@ def run(
     given = exchange.read(texts, file)
     with terminal.progress("loading", None):
         xp = backends.find(namespace)
-        model = xformer.load(folder, xp, precision, None if device is None else backends.find_device(xp, device))
+        model = xformer.load(folder, xp, precision, device)
+        if namespace == "jax":  # eagerly it would compile each operation for each length
+            from xformer.frontends.jax import compile
+
+            model = compile(model)
     decodes = hasattr(model.functions, "decode")
     options = suited(context, model, decodes)
     if output is not None:

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -75,10 +74,10 @@ def wanted() -> list[Wanted]:
         requirements = []
     found: dict[str, Wanted] = {}
     for requirement in requirements:
-        name, extra = requirement.name, re.search(r"extra == [\"'](.+?)[\"']", str(requirement.marker))
+        name = requirement.name
         if name != "xformer":
             module = MODULES.get(name, name.replace("-", "_"))
-            found[module] = Wanted(name, module, requirement.specifier, f"xformer[{extra[1]}]" if extra else "xformer")
+            found[module] = Wanted(name, module, requirement.specifier, f"'{name}{requirement.specifier}'")
     for module, library in NAMESPACES.items():
         found.setdefault(module, Wanted(module.replace("_", "-"), module, SpecifierSet(), library.install))
     return list(found.values())

@@ -75,8 +75,11 @@ def check(path: Path, kind: type) -> None:
 
 def write(path: Path, result: Vectors | Continuations) -> None:
     """Write a result in the format that the suffix names."""
-    with storage.replacing(path) as (temporary,), temporary.open("wb") as file:
-        WRITERS[type(result)][path.suffix](file, result)
+    try:
+        with storage.replacing(path) as (temporary,), temporary.open("wb") as file:
+            WRITERS[type(result)][path.suffix](file, result)
+    except OSError as error:
+        raise OSError(f"{path}: {error.strerror or error}") from error
 
 
 def _json(file: BinaryIO, result: Any) -> None:
