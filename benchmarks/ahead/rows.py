@@ -51,7 +51,7 @@ NAMES = ("chip", "devices", "precision")  # columns that say which cell it is
 LEGEND = (
     "nothing here was run: programs were compiled ahead of time for hardware that is not in this machine",
     "devices: 1, or 4 that share each layer (tensor parallel); a tpu7x chip is two devices, the figures are of one of them",
-    "memory: of one device, arguments (weights included), results and what is needed between; collectives: in the program's text, once in a loop",
+    "MB: memory of one device, for arguments (weights included), results and what is between; collectives: one in a loop counts once",
     "GOP, traffic: our own count for one device: additions and multiplications in the contractions; weights read once a pass, the cache "
     "once a step, results written. A decode is the tokens after the first, as where it is measured",
     "ESTIMATE = max(sum over operand types of operations / peak, traffic / bandwidth) of one device, of peaks that are published, not "
