@@ -34,6 +34,6 @@ def described(kept: bool, limit: int | None = None) -> list[tuple[str, str]]:
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and (text := ast.get_docstring(node)):
                 sentence = re.split(r"\.\s|\n\n", inspect.cleandoc(text))[0].replace("\n", " ")
                 words = " ".join(re.findall(r"[A-Z]?[a-z]+|[A-Z]+", f"{path.stem} {node.name}")).lower()
-                if 20 < len(sentence) < 200 and held_out(node.name) == kept:
+                if 20 < len(sentence) < 200 and held_out(words) == kept:
                     pairs.setdefault(sentence, (words, sentence))
     return list({words: (words, sentence) for words, sentence in pairs.values()}.values())

@@ -15,6 +15,7 @@ from xformer.frontends.jax import training
 from xformer.precision import FP32, INT8, INT32
 
 EXAMPLES = str(Path(__file__).parent.parent / "examples")
+SMALL = replace(PRESETS["gpt2-tiny"], width=32, heads=2, ffn=64, layers=1)
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 500, (2, 9)), jnp.int32)
 MASK = jnp.asarray(np.arange(9) < np.array([[9], [5]]))
 
@@ -39,9 +40,8 @@ def gradient(model, precision):
 
 # -------------------------------------------------------------------------------------------------------- straight through
 @pytest.mark.parametrize("precision", [INT8, INT32], ids=lambda precision: precision.name)
-@pytest.mark.parametrize("preset", ["bert-tiny", "gpt2-tiny"])
-def test_results_are_those_of_the_precision_bit_for_bit(preset, precision):
-    model = xformer.init(preset, 1, "jax")
+def test_results_are_those_of_the_precision_bit_for_bit(precision):
+    model = xformer.init(SMALL, 1, "jax")
     p, forward = training.parameters(model), frontend.jit(model.functions.forward)
     got, wanted = (
         forward(p, TOKENS, MASK, config=model.config, precision=one) for one in (training.straight_through(precision), precision)
@@ -50,12 +50,10 @@ def test_results_are_those_of_the_precision_bit_for_bit(preset, precision):
 
 
 def test_gradients_are_those_of_fp32_up_to_the_rounding_of_the_operands():
-    model = xformer.init("gpt2-tiny", 1, "jax")
-    exact, rounded, blocked = (gradient(model, precision) for precision in (FP32, training.straight_through(INT8), INT8))
+    model = xformer.init(SMALL, 1, "jax")
+    exact, rounded = (gradient(model, precision) for precision in (FP32, training.straight_through(INT8)))
     for a, b in zip(jax.tree.leaves(exact), jax.tree.leaves(rounded), strict=True):
         assert jnp.linalg.norm(a - b) < 0.1 * jnp.linalg.norm(a) + 1e-7
-    weight = blocked.layers[0].up.weight
-    assert jnp.linalg.norm(weight - exact.layers[0].up.weight) > 0.5 * jnp.linalg.norm(exact.layers[0].up.weight)  # what it is for
 
 
 def test_one_projections_gradient_is_that_of_its_rounded_operands():
@@ -65,10 +63,12 @@ def test_one_projections_gradient_is_that_of_its_rounded_operands():
     _, back = jax.vjp(training.straight_through(INT8).contract, x, w)
     for got, wanted in zip(back(g), (g @ b, g.T @ a), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    (blocked,) = jax.vjp(lambda x: INT8.contract(x, w), x)[1](g)
+    assert jnp.linalg.norm(blocked - g @ b) > 0.5 * jnp.linalg.norm(g @ b)  # what it is for
 
 
 def test_a_tied_table_is_one_parameter_and_rounded_weights_are_none():
-    model = xformer.init("gpt2-tiny", 1, "jax")
+    model = xformer.init(SMALL, 1, "jax")
     p = training.parameters(model)
     assert p.head.weight is None
     np.testing.assert_array_equal(model.functions.forward(p, TOKENS, MASK, config=model.config, precision=FP32), model(TOKENS, MASK))
@@ -80,35 +80,36 @@ def test_a_tied_table_is_one_parameter_and_rounded_weights_are_none():
 
 # ---------------------------------------------------------------------------------------------------------------- examples
 def gpt2(monkeypatch, precision):
-    """The parts of a run of the example with a smaller model."""
+    """The parts of a run of the example with a smaller model: what begins it, a step, the batches, and what is held out."""
     import loop
     import text
     import train_gpt2
 
     monkeypatch.setattr(train_gpt2, "CONFIG", replace(train_gpt2.CONFIG, width=32, heads=2, ffn=64, layers=1, positions=32))
     mean, rule = train_gpt2.loss(train_gpt2.PRECISIONS[precision]), loop.optimiser(1e-2, 12)
-    start = loop.begin(training.parameters(xformer.init(train_gpt2.CONFIG, 0, "jax")), rule)
     batch = train_gpt2.batches(text.characters(False, 12), 8, 31)
-    (others,) = train_gpt2.batches(text.characters(True, 12), 16, 31)(0)
-    return start, loop.stepper(mean, rule), batch, lambda params: f"{jax.jit(mean)(params, others):.4f}"
+    (others,) = train_gpt2.batches(text.characters(True, 12), 8, 31)(0)
+    compiled = jax.jit(mean)
+
+    def begin():
+        return loop.begin(training.parameters(xformer.init(train_gpt2.CONFIG, 0, "jax")), rule)
+
+    return begin, loop.stepper(mean, rule), batch, lambda params: f"{compiled(params, others):.4f}"
 
 
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_a_tiny_gpt2_learns_what_it_has_not_seen_and_resumes_bit_for_bit(monkeypatch, tmp_path, precision):
+def test_a_tiny_gpt2_learns_what_it_has_not_seen_and_resumes_bit_for_bit(monkeypatch, tmp_path):
     import loop
 
     said = []
-    begun, step, batch, held_out = gpt2(monkeypatch, precision)
-    whole = loop.train(begun, step, batch, held_out, 12, told=said.append)
+    begin, *parts = gpt2(monkeypatch, "bf16")
+    whole = loop.train(begin(), *parts, 12, told=said.append)
     first, last = float(said[0].split()[-1]), float(said[-1].split()[-1])
     assert last < first - 1
     assert "s a step" in said[-1]
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(whole.params))
 
-    begun, step, batch, held_out = gpt2(monkeypatch, precision)
-    loop.train(begun, step, batch, held_out, 5, tmp_path / "run", told=said.append)
-    begun, step, batch, held_out = gpt2(monkeypatch, precision)
-    resumed = loop.train(begun, step, batch, held_out, 12, tmp_path / "run", told=said.append)
+    loop.train(begin(), *parts, 5, tmp_path / "run", told=said.append)
+    resumed = loop.train(begin(), *parts, 12, tmp_path / "run", told=said.append)
     assert any(line.startswith("resumed from") and line.endswith("after step 5") for line in said)
     for a, b in zip(jax.tree.leaves(resumed), jax.tree.leaves(whole), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -117,10 +118,10 @@ def test_a_tiny_gpt2_learns_what_it_has_not_seen_and_resumes_bit_for_bit(monkeyp
 def test_a_checkpoint_of_another_model_is_refused(monkeypatch, tmp_path):
     import loop
 
-    begun, *_ = gpt2(monkeypatch, "bf16")
-    loop.save(tmp_path / "run", begun)
+    begin, *_ = gpt2(monkeypatch, "bf16")
+    loop.save(tmp_path / "run", begin())
     rule = loop.optimiser(1e-2, 12)
-    with pytest.raises(RuntimeError, match="shape"):
+    with pytest.raises(RuntimeError, match="Error at leaf"):
         loop.load(tmp_path / "run", loop.begin(training.parameters(xformer.init("gpt2-tiny", 0, "jax")), rule))
 
 
