@@ -23,12 +23,16 @@ class Chip:
     source: str
 
 
-def _tpu(name: str, shape: str, bf16: float, int8: float | None, bandwidth: float, page: str, devices: int = 1) -> Chip:
-    """Figures of a whole chip, which is so many devices, in tera-operations and GB a second."""
+def _tpu(
+    name: str, shape: str, bf16: float, int8: float | None, bandwidth: float, page: str, devices: int = 1, cores: str = "default"
+) -> Chip:
+    """Figures of a whole chip, which is so many devices, in tera-operations and GB a second; `cores` is libtpu's name for how many."""
     peaks = {"bf16": bf16, "f32": bf16 / PASSES} | ({"s8": int8} if int8 else {})
     rates = {name: rate * TERA / devices for name, rate in peaks.items()}
     source = f"https://cloud.google.com/tpu/docs/{page}"
-    return Chip(name, "tpu", "tpu", {"topology_name": f"{name}:{shape}"}, rates, bandwidth * GIGA / devices, source)
+    return Chip(
+        name, "tpu", "tpu", {"topology_name": f"{name}:{shape}", "chip_config_name": cores}, rates, bandwidth * GIGA / devices, source
+    )
 
 
 def _gpu(name: str, peaks: dict[str, float], bandwidth: float, facts: dict[str, float], capability: tuple[int, int], source: str) -> Chip:
@@ -74,7 +78,7 @@ A100 = {
 CHIPS = {
     chip.name: chip
     for chip in (
-        _tpu("v4", "2x2x1", 275, 275, 1200, "v4"),
+        _tpu("v4", "2x2x1", 275, 275, 1200, "v4", cores="megacore"),
         _tpu("v5e", "2x2", 197, 393, 819, "v5e"),
         _tpu("v5p", "2x2x1", 459, 918, 2765, "v5p"),
         _tpu("v6e", "2x2", 918, 1836, 1638, "v6e"),

@@ -46,7 +46,8 @@ class Worker:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
-            self.process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # a job that it did not live to read
+                self.process.stdin.close()
             self.process.stdout.close()
             self.process = None
             self.errors.close()

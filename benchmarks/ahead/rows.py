@@ -51,11 +51,12 @@ NAMES = ("chip", "devices", "precision")  # columns that say which cell it is
 LEGEND = (
     "nothing here was run: programs were compiled ahead of time for hardware that is not in this machine",
     "devices: 1, or 4 that share each layer (tensor parallel); a tpu7x chip is two devices, the figures are of one of them",
-    "MB: memory of one device, for arguments (weights included), results and what is between; collectives: one in a loop counts once",
+    "layers are stacked, so that one of them is compiled: what is in the loop over them, collectives too, counts once",
+    "MB: memory of one device, for arguments (weights included), results and what is between",
     "GOP, traffic: our own count for one device: additions and multiplications in the contractions; weights read once a pass, the cache "
     "once a step, results written. A decode is the tokens after the first, as where it is measured",
     "ESTIMATE = max(sum over operand types of operations / peak, traffic / bandwidth) of one device, of peaks that are published, not "
     "reached: no program can be faster, a real one is slower. Between devices nothing is counted. fp32 takes six bf16 products (HIGHEST); "
     "operands without a published peak add nothing",
-    "operands: the types of the contractions in the compiled program, how many of each; one in a loop counts once",
+    "operands: the types of the contractions in the compiled program, how many of each",
 )

@@ -3,6 +3,7 @@
 `python -m benchmarks.ahead.worker` wants JAX_PLATFORMS=cpu: the process uses no accelerator, only its compiler.
 """
 
+import dataclasses
 import json
 import os
 import re
@@ -54,10 +55,7 @@ def mesh(chip: chips.Chip, devices: int) -> Mesh:
 def lowered(workload: Workload, precision: Any, on: Mesh) -> jax.stages.Lowered:
     """The workload's program for these devices, from shapes alone."""
     config = workload.subject.config
-    tree = trees.prepared(config, precision)
-    placed = jax.tree.map(
-        lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), tree, sharding.shardings(tree, on)
-    )
+    tree = stacked(trees.prepared(config, precision), on)
     whole, heads = NamedSharding(on, PartitionSpec()), NamedSharding(on, PartitionSpec(None, "tensor"))
     capacity = {"encode": None, "prefill": workload.length, "decode": workload.length + NEW}[workload.kind]
     return frontend.lower(
@@ -67,9 +65,22 @@ def lowered(workload: Workload, precision: Any, on: Mesh) -> jax.stages.Lowered:
         workload.batch,
         workload.length,
         capacity,
-        placed,
+        tree,
         lambda argument: heads if argument == "memory" else whole,
     )
+
+
+def stacked(tree: Any, on: Mesh) -> Any:
+    """The shapes of parameters with their layers stacked, so that each program compiles one of them, and where they go."""
+
+    def shape(leaf, where, *more):
+        where = NamedSharding(on, PartitionSpec(*(None for _ in more), *where.spec))
+        return jax.ShapeDtypeStruct((*more, *leaf.shape), leaf.dtype, sharding=where)
+
+    places = sharding.shardings(tree, on)
+    depth = len(tree.layers)
+    block = jax.tree.map(lambda leaf, where: shape(leaf, where, depth), tree.layers[0], places.layers[0])
+    return dataclasses.replace(jax.tree.map(shape, tree, places), layers=frontend.Stacked(block))
 
 
 def operands(text: str) -> Counter:
