@@ -66,7 +66,7 @@ def test_a_quick_call_gets_no_more_samples_than_needed():
     assert len(timing.samples) == measure.MOST
 
 
-def test_the_wait_for_the_device_is_timed_and_gives_the_output():
+def test_C61_the_wait_for_the_device_is_timed_and_gives_the_output():
     clock = Clock()
 
     def wait(result):
@@ -78,7 +78,7 @@ def test_the_wait_for_the_device_is_timed_and_gives_the_output():
     assert timing.output == "waited for 4"
 
 
-def test_a_call_over_the_budget_is_skipped_with_the_figure_and_the_others_go_on():
+def test_C24_a_call_over_the_budget_is_skipped_with_the_figure_and_the_others_go_on():
     clock = Clock()
     slow, fast = measure.in_turn([Call(clock.run("a", 3)), Call(clock.run("b", 1))], 5, clock)
     assert slow.skipped == "skipped: predicted 9 s > budget 5 s"
@@ -206,7 +206,7 @@ def test_a_contraction_is_of_two_operands_and_says_what_it_was_computed_in():
 
 
 @pytest.mark.parametrize(("kept", "effective"), [(23, "fp32"), (10, "tf32"), (7, "bf16")])
-def test_narrower_arithmetic_than_asked_for_shows(kept, effective):
+def test_C20_narrower_arithmetic_than_asked_for_shows(kept, effective):
     a, b = np.random.default_rng(0).standard_normal((2, 256, 256)).astype(np.float32)
 
     def cut(x):
@@ -224,7 +224,7 @@ def test_errors_are_of_states_by_norm_and_of_ids_by_count():
     assert cells.error(np.array([[1, 2], [3, 4]]), np.array([[1, 2], [3, 5]])) == 0.25
 
 
-def test_what_is_timed_is_the_models_output():
+def test_C65_what_is_timed_is_the_models_output():
     for kind, subject in (("encode", "bert-tiny"), ("prefill", "gpt2-tiny"), ("decode", "gpt2-tiny")):
         work = workloads.Workload(TINY[subject], kind, 2, 16)
         cell = cells.Cell.open(work.subject, NUMPY, "fp32")
@@ -253,7 +253,7 @@ def test_a_row_holds_what_follows_from_its_samples():
     assert row.note == ""
 
 
-def test_a_row_faster_than_the_machine_is_flagged_and_so_is_nan():
+def test_C61_a_row_faster_than_the_machine_is_flagged_and_so_is_nan():
     assert row_of([1.0], peak=1e4).note.startswith("doubtful: ")
     assert row_of([1.0], error=np.nan).note == "doubtful: the output holds NaN"
 
@@ -339,6 +339,12 @@ def test_a_summary_has_a_line_a_library_and_a_column_a_precision():
     assert lines[2:] == ["| w | jax | 450.0 ms (1.25) |  |", "| w | numpy |  |  |", "| gpt2 decode 1x32 | numpy |  | 32 tokens/s (1.00) |"]
 
 
+def test_the_readme_shows_the_stored_results():
+    root = Path(__file__).parent.parent
+    shown = summary.table(report.read(root / "benchmarks" / "results" / "bench-cpu.json"))
+    assert shown in (root / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"rows": [{"speed": 1}]}'])
 def test_another_file_is_no_result(tmp_path, content):
     path = tmp_path / "x.json"
@@ -365,7 +371,7 @@ def test_unknown_choices_are_refused_with_the_known_ones(arguments):
     assert "known:" in result.output
 
 
-def test_missing_hardware_is_told_and_may_be_a_failure():
+def test_C64_missing_hardware_is_told_and_may_be_a_failure():
     told = CliRunner().invoke(app, ["--hardware", "tpu"])
     assert (told.exit_code, "nothing to measure on tpu" in told.output) == (0, True)
     assert CliRunner().invoke(app, ["--hardware", "tpu", "--require-hardware"]).exit_code == 1

@@ -16,8 +16,11 @@ from xformer import backends, checks
 from xformer.checkpoint import WEIGHTS
 from xformer.cli import doctor as diagnosis
 from xformer.cli import exchange, terminal
+from xformer.cli import parity as parities
 from xformer.cli.exchange import Continuations, Vectors
 from xformer.model import Model
+from xformer.parity import report
+from xformer.parity.places import PLACES
 from xformer.precision import PRECISIONS
 
 REPORTED = (ValueError, TypeError, OSError, ImportError, FloatingPointError)
@@ -173,6 +176,23 @@ def prepare(
         model = xformer.load(folder, precision=precision)
         model.save(output)
     print(f"{output}: {model.precision.name}, {(output / WEIGHTS).stat().st_size / 1e6:.1f} MB of weights")
+
+
+@app.command()
+def parity(
+    model: Annotated[str, typer.Argument(help="A folder, or the name of a preset, which gets random weights.", show_default=False)],
+    namespace: Annotated[list[str] | None, option(None, "--namespace", f"{', '.join(PLACES)}. May be repeated.", "all installed")] = None,
+    precision: Annotated[list[str] | None, option(None, "--precision", f"{', '.join(PRECISIONS)}. May be repeated.", "all")] = None,
+    text: Annotated[list[str] | None, option(None, "--text", "What the model reads. May be repeated.", "two sentences")] = None,
+    output: Annotated[Path | None, option(None, "--output", "A folder for parity.json, parity.md and parity.png.", False)] = None,
+) -> None:
+    """Compare every operation of a model with NumPy's, in every place and precision. Exit code 1: integers differ."""
+    comparisons, missing = parities.compared(model, namespace, precision, text)
+    written = [] if output is None else report.write(output, f"Parity: {model}", comparisons)
+    terminal.parity(report.summary(comparisons))
+    print(*parities.remarks(missing, written), sep="\n")
+    if faults := parities.faults(comparisons):
+        raise SystemExit(f"integers differ: {', '.join(faults)}")
 
 
 @app.command()
