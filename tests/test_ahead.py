@@ -156,7 +156,7 @@ def answer(job, **changes):
 def test_rows_are_stored_shown_and_merged_as_those_that_were_measured(tmp_path):
     cells = command.wanted([chips.CHIPS["v5e"]], ["int8", "int32"])
     rows = [command.row(cell, answer(cell)) for cell in cells]
-    rows[3].skipped = "over the budget of 9 s"
+    rows[6].skipped = "over the budget of 9 s"
     where = {"machine": {"CPU": "this"}, "run": {}, "versions": {}}
     result = report.collected("t", rows, {}, where, "compiled")
     data, text = report.store(tmp_path, "ahead", result)
@@ -170,11 +170,12 @@ def test_rows_are_stored_shown_and_merged_as_those_that_were_measured(tmp_path):
     assert merged["rows"] == again["rows"]
 
 
-def test_all_cells_are_wanted_once_and_those_of_one_device_first():
+def test_all_cells_are_wanted_once_and_those_of_one_device_come_first_and_int32_last():
     names = ["v4", "v5e", "v5p", "v6e", "tpu7x"]
     cells = command.wanted([chips.CHIPS[name] for name in names], list(PRECISIONS))
     assert len({json.dumps(cell) for cell in cells}) == len(cells) == 5 * 4 * 3 * 2
-    assert [cell["devices"] for cell in cells] == [1] * 60 + [4] * 60
+    assert [cell["precision"] for cell in cells[90:]] == ["int32"] * 30
+    assert [cell["devices"] for cell in cells] == [1] * 45 + [4] * 45 + [1] * 15 + [4] * 15
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -201,7 +202,7 @@ def test_the_command_reports_every_cell_and_fails_where_none_was_compiled(tmp_pa
     assert "gpt2 decode 1x32" in result.output
 
 
-@pytest.mark.parametrize("arguments", [["--hardware", "npu"], ["--precision", "fp8"], ["--chip", "h100"]])
+@pytest.mark.parametrize("arguments", [["--hardware", "npu"], ["--precision", "fp8"], ["--chip", "h100"], ["--devices", "3"]])
 def test_unknown_choices_are_refused_with_the_known_ones(arguments):
     result = CliRunner().invoke(command.app, arguments)
     assert result.exit_code == 2

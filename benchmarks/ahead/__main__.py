@@ -1,5 +1,6 @@
 """`python -m benchmarks.ahead --hardware tpu`: compile the models for hardware that is not here, and report what became of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,7 @@ def main(
     hardware: Annotated[str, typer.Option(help="tpu or gpu")] = "tpu",
     precision: Annotated[list[str] | None, typer.Option(help="only this one; may be repeated")] = None,
     chip: Annotated[list[str] | None, typer.Option(help="only this chip; may be repeated")] = None,
+    devices: Annotated[list[int] | None, typer.Option(help="only on 1 or on 4; may be repeated")] = None,
     quick: Annotated[bool, typer.Option(help="one chip, on one device")] = False,
     budget: Annotated[float, typer.Option(min=1, help="seconds that one program may take to compile")] = 100.0,
     limit: Annotated[float, typer.Option(min=1, help="seconds after which no other program is begun")] = 780.0,
@@ -39,8 +41,8 @@ def main(
     known = {name: one for name, one in CHIPS.items() if one.hardware == _chosen("--hardware", [hardware], list(ENVIRONMENT))[0]}
     precisions = _chosen("--precision", precision, list(PRECISIONS))
     names = _chosen("--chip", chip or ([QUICK[hardware]] if quick else None), list(known))
-    cells = wanted([known[name] for name in names], precisions)
-    cells = [cell for cell in cells if not quick or cell["devices"] == 1]
+    counts = _chosen("--devices", devices or (DEVICES[:1] if quick else None), DEVICES)
+    cells = wanted([known[name] for name in names], precisions, counts)
     problems, rows = Console(stderr=True), []
     where, title = facts.collect(), f"Compiled ahead of time: {hardware}"
     name = "-".join(["ahead", hardware, *(precisions if precision else [])])
@@ -61,16 +63,17 @@ def main(
     raise typer.Exit(all(one.skipped for one in rows))
 
 
-def wanted(chips: list[Chip], precisions: list[str]) -> list[pool.Job]:
-    """The cells in the order in which they are compiled: on one device first, and those that compile fast before the others."""
-    cheap = [precision for precision in ("bf16", "int8", "fp32", "int32") if precision in precisions]
-    return [
-        {"chip": chip.name, "devices": devices, "precision": precision, "model": model, "kind": kind, "batch": batch, "length": length}
-        for devices in DEVICES
-        for precision in cheap
+def wanted(chips: Sequence[Chip], precisions: Sequence[str], devices: Sequence[int] = DEVICES) -> list[pool.Job]:
+    """The cells in the order in which they are compiled. Those in int32, which take as long as all others, come last."""
+    cells = [
+        {"chip": chip.name, "devices": count, "precision": precision, "model": model, "kind": kind, "batch": batch, "length": length}
+        for count in devices
+        for precision in ("bf16", "int8", "fp32", "int32")
+        if precision in precisions
         for chip in chips
         for model, kind, batch, length in PROGRAMS
     ]
+    return sorted(cells, key=lambda cell: cell["precision"] == "int32")
 
 
 def row(cell: pool.Job, answer: dict) -> Row:
@@ -95,12 +98,12 @@ def order(row: Row, chips: list[str]) -> tuple:
     return kind, chips.index(row.chip), row.devices, list(PRECISIONS).index(row.precision)
 
 
-def _chosen(option: str, given: list[str] | None, known: list[str]) -> list[str]:
+def _chosen(option: str, given: Sequence | None, known: Sequence) -> list:
     """What was given in the order of the `known`, or all of them."""
     unknown = sorted(set(given or ()) - set(known))
     if unknown:
-        raise typer.BadParameter(f"{', '.join(map(repr, unknown))}; known: {', '.join(known)}", param_hint=option)
-    return [name for name in known if not given or name in given]
+        raise typer.BadParameter(f"{', '.join(map(repr, unknown))}; known: {', '.join(map(str, known))}", param_hint=option)
+    return [one for one in known if not given or one in given]
 
 
 if __name__ == "__main__":
