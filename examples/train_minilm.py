@@ -56,6 +56,19 @@ def arrays(pairs: list[tuple[str, str]], encode: tokenizer.Tokenizer) -> tuple[t
     return side(names), side(sentences)
 
 
+def found(kept: tuple[tuple, tuple], config: Config, precision: Precision):
+    """What is said of parameters: how many names find their own sentence first among all that are held out, and the loss."""
+    compiled = jax.jit(lambda params, names, sentences: similarities(params, names, sentences, config, precision))
+
+    def said(params) -> str:
+        scores = np.asarray(compiled(params, *kept))
+        own = np.diagonal(scores)
+        first = np.mean((scores > own[:, None]).sum(axis=1) == 0)
+        return f"{first:.1%} of {len(own)} found first, loss {np.mean(np.log(np.exp(scores).sum(axis=1)) - own):.3f}"
+
+    return said
+
+
 def main(
     folder: Annotated[Path, typer.Argument(help="a Hugging Face folder of an encoder with its tokenizer")],
     steps: int = 60,
@@ -69,12 +82,6 @@ def main(
     model = xformer.load(folder, "jax")
     pairs = text.described(False, modules)
     kept = arrays(text.described(True, modules)[:256], model.tokenizer)
-    compiled = jax.jit(lambda params: similarities(params, *kept, model.config, PRECISIONS[precision]))
-
-    def found(params) -> str:
-        scores = np.asarray(compiled(params))
-        own = np.diagonal(scores)[:, None]
-        return f"{np.mean((scores > own).sum(axis=1) == 0):.1%} of {len(own)} found first, loss {_cross_entropy(scores):.3f}"
 
     def batch(number):
         chosen = np.random.default_rng([7, number]).choice(len(pairs), batch_size, replace=False)
@@ -82,11 +89,8 @@ def main(
 
     rule = loop.optimiser(rate, steps)
     start = loop.begin(training.parameters(model), rule)
-    loop.train(start, loop.stepper(loss(model.config, PRECISIONS[precision]), rule), batch, found, steps, checkpoint)
-
-
-def _cross_entropy(scores: np.ndarray) -> float:
-    return float(np.mean(np.log(np.exp(scores).sum(axis=1)) - np.diagonal(scores)))
+    step = loop.stepper(loss(model.config, PRECISIONS[precision]), rule)
+    loop.train(start, step, batch, found(kept, model.config, PRECISIONS[precision]), steps, checkpoint)
 
 
 if __name__ == "__main__":

@@ -148,6 +148,9 @@ def test_an_encoder_learns_which_texts_belong_together():
         state, value = step(state, batch)
         losses.append(float(value))
     assert losses[-1] < losses[0] - 0.5
+    said = train_minilm.found(batch, config, train_minilm.PRECISIONS["fp32"])(state.params)
+    assert float(said.split()[-1]) == pytest.approx(losses[-1], abs=0.5)
+    assert "of 8 found first" in said
 
 
 def test_what_is_held_out_is_not_trained_on():
