@@ -64,13 +64,13 @@ def measured(workload: Workload, precision: str, budget: float) -> list[dict[str
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:
     """Print a workload's table."""
-    heads = ("precision", "", "ms", "least", "spread", "tokens/s", "compile s", "ours takes", "error")
-    table = Table(*heads, title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    heads = ("preci-\nsion", "", "ms", "least", "spread", "tokens\n/s", "com-\npile", "ours /\nthis", "error")
+    table = Table(*heads, title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
     for row in rows:
         samples, figures = row["samples"], []
         if samples:
             figures = [f"{1e3 * median(samples):.1f}", f"{1e3 * min(samples):.1f}", f"{measure.spread(samples):.0%}"]
-            figures += [f"{row['tokens_per_second']:.0f}", f"{row['compile']:.1f}", f"{row['ours']:.2f} of it", f"{row['error']:.0e}"]
+            figures += [f"{row['tokens_per_second']:.0f}", f"{row['compile']:.1f}", f"{row['ours']:.2f}", f"{row['error']:.0e}"]
         table.add_row(row["precision"], row["way"], *(figures or [row["skipped"]]))
     Console().print(table)
 

@@ -30,7 +30,7 @@ def gpt2(folder: Path, precision: str, capacity: int) -> Callable[[np.ndarray, i
     cache = StaticCache(config=model.config, max_cache_len=capacity)
 
     def step(tokens, places):
-        result = model(tokens, position_ids=places, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        result = model(tokens, position_ids=places, cache=cache, use_cache=True, logits_to_keep=1)
         return result.logits[:, -1].argmax(-1, keepdim=True)
 
     fast = torch.compile(step, dynamic=False)
