@@ -95,8 +95,9 @@ def collectives(compiled: jax.stages.Compiled) -> dict[str, int]:
 
 def gather(x: jax.Array) -> np.ndarray:
     """An array that may be spread over several hosts, whole; every process must ask for it."""
-    whole = PartitionSpec()
-    return np.asarray(x if x.is_fully_addressable else jax.device_put(x, NamedSharding(x.sharding.mesh, whole)))
+    if isinstance(x.sharding, NamedSharding) and not x.is_fully_addressable:
+        x = jax.device_put(x, NamedSharding(x.sharding.mesh, PartitionSpec()))
+    return np.asarray(x)
 
 
 class Spread(Compiled):
