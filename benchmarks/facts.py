@@ -8,7 +8,19 @@ from typing import Any
 
 from xformer import machine
 
-LIBRARIES = ("xformer", "numpy", "ml_dtypes", "array-api-compat", "jax", "jaxlib", "cupy-cuda12x", "torch", "apache-tvm")
+LIBRARIES = (
+    "xformer",
+    "numpy",
+    "ml_dtypes",
+    "array-api-compat",
+    "jax",
+    "jaxlib",
+    "libtpu",
+    "jax-cuda12-plugin",
+    "cupy-cuda12x",
+    "torch",
+    "apache-tvm",
+)
 
 
 def collect() -> dict[str, dict[str, Any]]:

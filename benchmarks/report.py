@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import measure
+from benchmarks.ahead import rows as compiled
 from xformer import storage
 
 
@@ -75,25 +76,46 @@ LEGEND = (
 )
 
 
-def cells(row: Row) -> dict[str, str]:
+@dataclass(frozen=True)
+class Form:
+    """A kind of result: the class of its rows, their columns, those that name a row, and what the columns mean."""
+
+    row: type
+    columns: dict[str, tuple]
+    names: tuple[str, ...]
+    legend: tuple[str, ...]
+
+
+FORMS = {  # by a result's "kind"; those without one were measured
+    "measured": Form(Row, COLUMNS, ("namespace", "precision"), LEGEND),
+    "compiled": Form(compiled.Row, compiled.COLUMNS, compiled.NAMES, compiled.LEGEND),
+}
+
+
+def _form(result: dict[str, Any]) -> Form:
+    return FORMS[result.get("kind", "measured")]
+
+
+def cells(row: Any) -> dict[str, str]:
     """A row's texts by column."""
-    if row.skipped:
-        return {name: text(row) if name in ("namespace", "precision", "note") else "" for name, (_, text) in COLUMNS.items()}
-    return {name: text(row) for name, (_, text) in COLUMNS.items()}
+    form = next(form for form in FORMS.values() if isinstance(row, form.row))
+    shown = (*form.names, "note") if row.skipped else form.columns
+    return {name: text(row) if name in shown else "" for name, (_, text) in form.columns.items()}
 
 
-def show(title: str, rows: Sequence[Row], console: Console) -> None:
+def show(title: str, rows: Sequence[Any], console: Console) -> None:
     """Print one workload's table, and below it why rows have no figures or none to believe."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
-    names = [name for name, (head, _) in COLUMNS.items() if head]
+    form = next(form for form in FORMS.values() if isinstance(rows[0], form.row))
+    names = [name for name, (head, _) in form.columns.items() if head]
     for name in names:
-        table.add_column(COLUMNS[name][0], justify="left" if name in ("namespace", "precision") else "right", no_wrap=True)
+        table.add_column(form.columns[name][0], justify="left" if name in form.names else "right", no_wrap=True)
     for row in rows:
         table.add_row(*(cells(row)[name] or "-" for name in names))
     console.print(table)
     for row in rows:
         if row.note:
-            console.print(f"{row.namespace} {row.precision}: {row.note}", highlight=False, markup=False)
+            console.print(f"{' '.join(cells(row)[name] for name in form.names)}: {row.note}", highlight=False, markup=False)
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -101,10 +123,11 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [f"# {result['title']}", "", *(f"- {key}: {value}" for key, value in (result["machine"] | result["run"]).items())]
     lines += [f"- versions: {', '.join(f'{name} {version}' for name, version in result['versions'].items())}"]
     lines += [f"- not measured: {name}: {reason}" for name, reason in result["left_out"].items()]
-    lines += ["", *(f"- {line}" for line in LEGEND)]
-    rows = [Row(**row) for row in result["rows"]]
+    form = _form(result)
+    lines += ["", *(f"- {line}" for line in form.legend)]
+    rows = [form.row(**row) for row in result["rows"]]
     for workload in dict.fromkeys(row.workload for row in rows):
-        table = [COLUMNS, ["---"] * len(COLUMNS), *(cells(row).values() for row in rows if row.workload == workload)]
+        table = [form.columns, ["---"] * len(form.columns), *(cells(row).values() for row in rows if row.workload == workload)]
         lines += ["", f"## {workload}", "", *("| " + " | ".join(text.replace("|", "/") for text in line) + " |" for line in table)]
     return "\n".join(lines) + "\n"
 
@@ -115,7 +138,8 @@ def merged(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     for result in results:
         key = json.dumps([result["title"], result["machine"], result["versions"]])
         if key in found:
-            rows = {(row["workload"], row["precision"], row["namespace"]): row for row in found[key]["rows"] + result["rows"]}
+            names = ("workload", "precision", "namespace", *_form(result).names)
+            rows = {tuple(row[name] for name in names): row for row in found[key]["rows"] + result["rows"]}
             found[key] = result | {"rows": list(rows.values()), "left_out": found[key]["left_out"] | result["left_out"]}
         else:
             found[key] = result
@@ -126,7 +150,7 @@ def read(path: Path) -> dict[str, Any]:
     """A result that `store` wrote. Raises ValueError for anything else."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
-        return result | {"rows": [asdict(Row(**row)) for row in result["rows"]]}
+        return result | {"rows": [asdict(_form(result).row(**row)) for row in result["rows"]]}
     except (ValueError, TypeError, KeyError) as problem:
         raise ValueError(f"{path}: not a benchmark's result ({type(problem).__name__}: {problem})") from problem
 
@@ -141,6 +165,8 @@ def store(folder: Path, name: str, result: dict[str, Any]) -> list[Path]:
     return paths
 
 
-def collected(title: str, rows: Iterable[Row], left_out: dict[str, str], where: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The result to store; `where` are the "machine", "run" and "versions" of `facts.py`."""
-    return {"title": title, **where, "left_out": left_out, "rows": [asdict(row) for row in rows]}
+def collected(
+    title: str, rows: Iterable[Any], left_out: dict[str, str], where: dict[str, dict[str, Any]], kind: str = "measured"
+) -> dict[str, Any]:
+    """The result to store; `where` are the "machine", "run" and "versions" of `facts.py`, `kind` is a key of FORMS."""
+    return {"title": title, "kind": kind, **where, "left_out": left_out, "rows": [asdict(row) for row in rows]}

@@ -5,9 +5,19 @@
 
 The model is unchanged: XLA derives the rest from where parameters and inputs are. Data parallelism splits the batch.
 Tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053) splits heads and the feed-forward width: two all-reduces a layer.
+Sequence parallelism (Li et al. 2021, arXiv:2105.13120) splits the tokens: each device computes its own and keeps their keys
+and values. XLA gathers the queries, takes softmax with two small all-reduces and adds the results up with a third.
+
+Devices may be those of several hosts. The same program runs on each of them, and first of all says so:
+
+    jax.distributed.initialize("host-0:8476", num_processes=2, process_id=0)  # 1 on the other; on a TPU pod no arguments
+
+Every process then calls the same functions with the same inputs in the same order, and gets the same tokens. Arrays of
+hidden states stay spread over the hosts; `gather` fetches one whole.
 """
 
 import fnmatch
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -29,15 +39,20 @@ TABLE = {  # path of a parameter: the mesh axis of each of its axes; all others 
     "layers.*.up.*": ("tensor",),
     "layers.*.down.weight*": (None, "tensor"),
 }
+AXES = ("data", "sequence", "tensor")  # of a mesh
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 
-def mesh(data: int = 1, tensor: int = 1, devices: Any = None) -> Mesh:
-    """A mesh of data x tensor devices, by default the first ones there are. Raises ValueError when there are too few."""
+def mesh(data: int = 1, tensor: int = 1, sequence: int = 1, devices: Any = None) -> Mesh:
+    """A mesh of data x sequence x tensor devices, by default the first ones there are, neighbours along the tensor axis.
+
+    Raises ValueError when there are too few.
+    """
     devices = jax.devices() if devices is None else devices
-    if len(devices) < data * tensor:
-        raise ValueError(f"a mesh of {data} x {tensor} devices: there are {len(devices)}")
-    return jax.make_mesh((data, tensor), ("data", "tensor"), (AxisType.Auto, AxisType.Auto), devices=devices[: data * tensor])
+    shape = (data, sequence, tensor)
+    if len(devices) < math.prod(shape):
+        raise ValueError(f"a mesh of {' x '.join(map(str, shape))} devices: there are {len(devices)}")
+    return jax.make_mesh(shape, AXES, (AxisType.Auto,) * len(AXES), devices=devices[: math.prod(shape)])
 
 
 def shardings(tree: Any, on: Mesh, table: Mapping[str, tuple] = TABLE) -> Any:
@@ -78,8 +93,15 @@ def collectives(compiled: jax.stages.Compiled) -> dict[str, int]:
     return {name: found.count(name) for name in COLLECTIVES if name in found}
 
 
+def gather(x: jax.Array) -> np.ndarray:
+    """An array that may be spread over several hosts, whole; every process must ask for it."""
+    if isinstance(x.sharding, NamedSharding) and not x.is_fully_addressable:
+        x = jax.device_put(x, NamedSharding(x.sharding.mesh, PartitionSpec()))
+    return np.asarray(x)
+
+
 class Spread(Compiled):
-    """What `spread` returns: batches that the mesh's data axis divides are split along it, others are whole everywhere."""
+    """What `spread` returns: batches that the mesh divides are split along it, others are whole everywhere."""
 
     def __init__(self, model: Model, tree: Any, on: Mesh):
         super().__init__(Model(model.config, tree, model.precision, jnp, model.tokenizer), LENGTHS)
@@ -91,5 +113,13 @@ class Spread(Compiled):
         self.generate(tokens, new, mask=np.ones_like(tokens)) if new else self(tokens, np.ones_like(tokens))
 
     def _array(self, x):
-        divided = np.ndim(x) == 2 and len(x) % self.mesh.shape["data"] == 0
-        return jax.device_put(x, NamedSharding(self.mesh, PartitionSpec("data") if divided else PartitionSpec()))
+        axes = ("data", "sequence") if np.ndim(x) == 2 else ()
+        divided = (axis if size % self.mesh.shape[axis] == 0 else None for axis, size in zip(axes, np.shape(x), strict=False))
+        return jax.device_put(x, NamedSharding(self.mesh, PartitionSpec(*divided)))
+
+    def _greedy(self, *arrays, capacity):
+        return tuple(gather(part) for part in super()._greedy(*arrays, capacity=capacity))
+
+    def _run(self, name, *arguments):
+        result = super()._run(name, *arguments)
+        return (gather(result[0]), result[1]) if name in ("prefill", "decode") else result
