@@ -1,9 +1,61 @@
 """Models compiled through Apache TVM: traced by calling them, scheduled by rules, run without Python between kernels.
 
-model = xformer.frontends.tvm.compile(xformer.load("folder"), (1, 128), precision="int8")
-model.embed(["one text", "another"])
+    model = xformer.frontends.tvm.compile(xformer.load("folder"), (1, 128), precision="int8")
+    model.embed(["one text", "another"])
+    model.save("compiled")
+    xformer.frontends.tvm.load("compiled").embed(["a third"])  # in another process: no compiler there
+
+Importing this package imports nothing of TVM.
 """
 
-from xformer.frontends.tvm.model import CompiledModel, compile
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["CompiledModel", "compile"]
+from xformer.model import Model
+from xformer.precision import Precision
+
+if TYPE_CHECKING:
+    from xformer.frontends.tvm.model import CompiledModel
+
+__all__ = ["compile", "load"]
+
+_RUNTIME_ONLY = "TVM_USE_RUNTIME_LIB"  # with "1" in this variable TVM imports without its compiler
+
+
+def compile(
+    model: Model, *shapes: tuple[int, ...], target: str | Mapping[str, Any] | None = None, precision: str | Precision | None = None
+) -> "CompiledModel":
+    """`model` with its functions compiled for `target`: None for this CPU, an x86 `mcpu`, or a dict as TVM takes it.
+
+    Programs for `shapes` are compiled now, others at their first call, on a ladder of lengths: (batch, length) for an
+    encoder, (batch, length of the prompt, new tokens) for a decoder. Raises ValueError when the model's weights are
+    prepared for another precision than is asked for.
+    """
+    import tvm
+
+    if not hasattr(tvm, "relax"):
+        raise ImportError("TVM was imported without its compiler, to run a saved model: compile in another process, or `import tvm` first")
+    from xformer.frontends.tvm import compiler
+
+    return compiler.compile(model, *shapes, target=target, precision=precision)
+
+
+def load(folder: str | Path) -> "CompiledModel":
+    """The compiled model in a folder that `CompiledModel.save` wrote, with the programs that it had; nothing is compiled.
+
+    Where TVM was not imported before, only its runtime is. Raises ValueError or FileNotFoundError, naming what is wrong,
+    for a file that is missing, truncated or changed, and for a CPU that lacks an instruction that the programs use.
+    """
+    if "tvm" not in sys.modules:
+        before = os.environ.get(_RUNTIME_ONLY)
+        os.environ[_RUNTIME_ONLY] = "1"
+        try:
+            import tvm  # noqa: F401
+        finally:
+            os.environ.pop(_RUNTIME_ONLY) if before is None else os.environ.update({_RUNTIME_ONLY: before})
+    from xformer.frontends.tvm import artifact
+
+    return artifact.load(folder)

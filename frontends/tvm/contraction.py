@@ -12,7 +12,8 @@ from tvm import te, tirx
 
 from xformer.frontends.tvm.array import Array, unravel
 from xformer.frontends.tvm.nodes import Node
-from xformer.frontends.tvm.target import Layout, Machine
+from xformer.frontends.tvm.target import Machine
+from xformer.frontends.tvm.weights import Layout
 
 
 class Packed(Array):

@@ -1,22 +1,14 @@
 """What the rules need to know of a processor: vector width, registers, cores, and its instruction for a dot product."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tvm.target import Target, codegen
 
-
-@dataclass(frozen=True)
-class Layout:
-    """A weight (n, k) as [n / columns][k / depth][columns][depth], zeros beyond n and k."""
-
-    columns: int
-    depth: int
-
-    def shape(self, n: int, k: int) -> tuple[int, int, int, int]:
-        return -(-n // self.columns), -(-k // self.depth), self.columns, self.depth
+from xformer.frontends.tvm import processor
+from xformer.frontends.tvm.processor import Processor, cpus
+from xformer.frontends.tvm.weights import Layout
 
 
 @dataclass(frozen=True)
@@ -36,7 +28,7 @@ class Machine:
     """A target and its sizes. `lanes`: 32-bit numbers in a vector; `registers`: vectors."""
 
     target: Target
-    name: str
+    processor: Processor
     lanes: int
     registers: int
     cores: int
@@ -50,17 +42,6 @@ class Machine:
         """Rows of a register tile that fills the registers and divides `count` rows as evenly as it can."""
         most = (self.registers - 4) // 2  # two vectors of accumulators a row, two of the weight, two to spare
         return -(-count // -(-count // most))
-
-
-def cpus() -> list[int]:
-    """The CPUs that this process may use: its affinity, cut to the quota of its control group."""
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            quota, period = file.read().split()
-    except (OSError, ValueError):
-        return allowed
-    return allowed if quota == "max" else allowed[: max(1, round(int(quota) / int(period)))]
 
 
 def machine(target: str | Mapping[str, Any] | None = None, cores: int | None = None) -> Machine:
@@ -80,8 +61,16 @@ def machine(target: str | Mapping[str, Any] | None = None, cores: int | None = N
         # Products of int16 added in pairs to int32 are exact; the instructions on int8 pairs saturate.
         dots["int8"] = Dot("int16", 2, f"dot_i16_x{16 if wide else 8}" + ("_vnni" if wide and has["avx512vnni"] else ""))
     lanes, registers = (16, 32) if wide else (8, 16) if has["avx2"] else (4, 32 if "aarch64" in str(options.get("mtriple")) else 16)
-    return Machine(found, options.get("mcpu", "generic"), lanes, registers, options["num-cores"], dots)
+    return Machine(found, _processor(found), lanes, registers, options["num-cores"], dots)
 
 
 def _has(feature: str, target: Target) -> bool:
     return "aarch64" not in str(target.attrs.get("mtriple", "")) and codegen.llvm_cpu_has_features(feature, target)
+
+
+def _processor(target: Target) -> Processor:
+    """What code for a target may use. LLVM lists the features of an x86 CPU; of others the architecture has to do."""
+    triple, name = str(target.attrs.get("mtriple", "")), str(target.attrs.get("mcpu", "generic"))
+    architecture = processor.ARCHITECTURES.get(triple.split("-")[0], triple.split("-")[0]) or processor.architecture()
+    known = [str(feature) for feature in codegen.llvm_get_cpu_features(target)]
+    return Processor(name, architecture, tuple(sorted(feature for feature in known if feature in processor.FEATURES)))

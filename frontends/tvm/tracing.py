@@ -13,16 +13,10 @@ from xformer.frontends.tvm.array import Array
 from xformer.frontends.tvm.contraction import Packed
 from xformer.frontends.tvm.fusion import Kernel
 from xformer.frontends.tvm.nodes import Input, Write
-from xformer.frontends.tvm.target import Layout, Machine
+from xformer.frontends.tvm.program import Output
+from xformer.frontends.tvm.target import Machine
+from xformer.frontends.tvm.weights import PackedSpec
 from xformer.frontends.tvm.writing import write_function
-from xformer.params import Spec
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PackedSpec(Spec):
-    """The shape (n, k) and dtype of a weight, and the layout that its buffer has."""
-
-    layout: Layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,15 +27,6 @@ class Traced:
     inputs: tuple[str, ...]  # paths in the tuple of arguments
     result: Any  # the returned tree, with an Output for each array
     rules: dict[str, str]  # kernel: rule
-
-
-@dataclasses.dataclass(frozen=True)
-class Output:
-    """An array of the result: the place of a returned tensor, or the path of the argument that it was written into."""
-
-    shape: tuple[int, ...]
-    place: int | None
-    argument: str | None = None
 
 
 def trace(function: Callable, arguments: tuple, machine: Machine) -> Traced:

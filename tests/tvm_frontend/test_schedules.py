@@ -6,8 +6,8 @@ import pytest
 import tvm
 
 import xformer
-from xformer import ops, params
-from xformer.frontends.tvm import target
+from xformer import ops
+from xformer.frontends.tvm import packing, target
 from xformer.frontends.tvm.tracing import trace
 from xformer.params import Spec
 
@@ -114,13 +114,11 @@ def test_a_target_of_another_kind_is_refused():
 
 
 def test_packing_keeps_every_element(machine):
-    from xformer.frontends.tvm import packing
-
     weight = RNG.standard_normal((19, 7)).astype(np.float32)
-    packed = packing.prepare(xformer.blocks.Linear(weight), machine).weight
+    packer = packing.Packer(xformer.FP32, machine)
+    packed = packer.weight(weight)
     columns, depth = packed.layout.columns, packed.layout.depth
     whole = packed.tensor.numpy().transpose(0, 2, 1, 3).reshape(-1, packed.tensor.shape[1] * depth)
     assert columns == packed.tensor.shape[2]
     np.testing.assert_array_equal(whole[:19, :7], weight)
     assert (whole[19:] == 0).all()
-    assert [path for path, _ in params.items(xformer.blocks.Linear(weight))] == ["weight"]
