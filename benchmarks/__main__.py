@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks import cells, facts, report, run, workloads
+from benchmarks import cells, facts, report, run, summary, workloads
 from benchmarks.workloads import Workload
 from xformer.precision import PRECISIONS
 
@@ -27,7 +27,7 @@ def main(
     precision: Annotated[list[str] | None, typer.Option(help="only this one; may be repeated")] = None,
     namespace: Annotated[list[str] | None, typer.Option(help="only this library; may be repeated")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="only workloads whose name contains this; may be repeated")] = None,
-    quick: Annotated[bool, typer.Option(help="only the two smallest workloads")] = False,
+    extent: Annotated[str, typer.Option(help="quick (the two smallest workloads), usual, or full (larger batches too)")] = "usual",
     budget: Annotated[float, typer.Option(min=0.1, help="seconds a cell may take; one that would need more is skipped")] = 8.0,
     output: Annotated[Path, typer.Option(help="folder for the results")] = Path("results"),
     require_hardware: Annotated[bool, typer.Option(help="fail when there is no such hardware")] = False,
@@ -37,7 +37,7 @@ def main(
         return
     namespaces = _chosen("--namespace", namespace, cells.NAMESPACES[_chosen("--hardware", [hardware], cells.NAMESPACES)[0]])
     precisions = _chosen("--precision", precision, PRECISIONS)
-    wanted = _selected(workloads.workloads(quick), workload)
+    wanted = _selected(workloads.workloads(_chosen("--extent", [extent], workloads.EXTENTS)[0]), workload)
     console, problems = Console(), Console(stderr=True)
     found, left_out = cells.runners(hardware, namespaces)
     for name, reason in left_out.items():
@@ -48,22 +48,26 @@ def main(
     where = facts.collect()
     if warning := facts.crowded():
         problems.print(warning, highlight=False, soft_wrap=True)
-    rows = []
+    rows, paths = [], []
     with _progress(problems, sum(workload.effort for workload in wanted)) as told:
         for measured, new in run.measured(wanted, found, precisions, budget, told):
             report.show(f"{measured.name} ({measured.subject.source})", new, console)
             rows += new
-    result = report.collected(f"Benchmark: {hardware}", rows, left_out, where)
-    for path in report.store(output, "-".join(["bench", hardware, *(precisions if precision else [])]), result):
+            result = report.collected(f"Benchmark: {hardware}", rows, left_out, where)  # so far: an interrupted run has its results
+            paths = report.store(output, "-".join(["bench", hardware, *(precisions if precision else [])]), result)
+    for path in paths:
         problems.print(f"wrote {path}", highlight=False, markup=False)
     raise typer.Exit(any(row.skipped.startswith("failed") for row in rows))
 
 
 @app.command("report")
-def show_again(files: Annotated[list[Path], typer.Argument(help="JSON files of results", exists=True, dir_okay=False)]) -> None:
+def show_again(
+    files: Annotated[list[Path], typer.Argument(help="JSON files of results", exists=True, dir_okay=False)],
+    short: Annotated[bool, typer.Option(help="one line a workload and library")] = False,
+) -> None:
     """Show stored results as Markdown, those of the same machine and versions as one."""
     for result in report.merged(report.read(path) for path in files):
-        typer.echo(report.markdown(result))
+        typer.echo(summary.table(result) if short else report.markdown(result))
 
 
 def _chosen(option: str, given: Sequence[str] | None, known: Sequence[str]) -> list[str]:

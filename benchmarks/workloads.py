@@ -11,8 +11,9 @@ import xformer
 from xformer.config import PRESETS, Config
 from xformer.model import Model
 
+EXTENTS = ("quick", "usual", "full")
 PROMPT, NEW = 32, 64  # of a decode: tokens given, tokens generated
-LENGTHS = (16, 128, PROMPT, PROMPT + NEW)  # what a frontend compiles for: a generation of any number of tokens is one program
+LENGTHS = (16, 128, 512, PROMPT, PROMPT + NEW)  # what a frontend compiles for: a generation of any number of tokens is one program
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,12 @@ def preset(name: str) -> Subject:
     return Subject(name, "random weights", PRESETS[name], lambda *where: xformer.init(name, 0, *where))
 
 
-def workloads(quick: bool = False) -> list[Workload]:
-    """Everything that is measured, grouped by model."""
-    small = minilm()
-    encoders = [Workload(small, "encode", *shape) for shape in ((1, 16), (1, 128), (8, 128))]
-    if quick:
-        return encoders[:2]
-    base, gpt2 = preset("bert-base"), preset("gpt2")
-    decoders = [Workload(gpt2, "prefill", 1, 128), *(Workload(gpt2, "decode", batch, PROMPT) for batch in (1, 8))]
-    return [*encoders, Workload(base, "encode", 1, 128), *decoders]
+def workloads(extent: str = "usual") -> list[Workload]:
+    """What is measured, grouped by model: "quick" for a first look, "usual", or "full" with larger batches and a long text."""
+    small, base, gpt2 = minilm(), preset("bert-base"), preset("gpt2")
+    quick = [Workload(small, "encode", 1, length) for length in (16, 128)]
+    usual = [Workload(small, "encode", 8, 128), Workload(base, "encode", 1, 128)]
+    full = [Workload(base, "encode", *shape) for shape in ((1, 16), (8, 128), (1, 512))]
+    decoder = [Workload(gpt2, "prefill", 1, 128), Workload(gpt2, "decode", 1, PROMPT)]
+    batched = [Workload(gpt2, "prefill", 8, 128), Workload(gpt2, "decode", 8, PROMPT)]
+    return {"quick": quick, "usual": quick + usual + decoder, "full": quick + usual + full + decoder + batched}[extent]

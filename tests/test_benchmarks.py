@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import xformer
-from benchmarks import cells, facts, measure, report, run, workloads
+from benchmarks import cells, facts, measure, report, run, summary, workloads
 from benchmarks.__main__ import SLOW, app
 from benchmarks.measure import Call, Timing
 from benchmarks.report import Row
@@ -66,7 +66,7 @@ def test_a_quick_call_gets_no_more_samples_than_needed():
     assert len(timing.samples) == measure.MOST
 
 
-def test_the_wait_for_the_device_is_timed_and_gives_the_output():
+def test_C61_the_wait_for_the_device_is_timed_and_gives_the_output():
     clock = Clock()
 
     def wait(result):
@@ -78,7 +78,7 @@ def test_the_wait_for_the_device_is_timed_and_gives_the_output():
     assert timing.output == "waited for 4"
 
 
-def test_a_call_over_the_budget_is_skipped_with_the_figure_and_the_others_go_on():
+def test_C24_a_call_over_the_budget_is_skipped_with_the_figure_and_the_others_go_on():
     clock = Clock()
     slow, fast = measure.in_turn([Call(clock.run("a", 3)), Call(clock.run("b", 1))], 5, clock)
     assert slow.skipped == "skipped: predicted 9 s > budget 5 s"
@@ -187,7 +187,7 @@ def test_a_frontend_compiles_one_program_for_every_generation():
     lengths = sorted(workloads.LENGTHS)
     rungs = {next(rung for rung in lengths if rung >= workloads.PROMPT + new) for new in (1, 1 + cells.PROBE, workloads.NEW)}
     assert rungs == {workloads.PROMPT + workloads.NEW}
-    assert all(work.length in lengths for work in workloads.workloads())
+    assert all(work.length in lengths for work in workloads.workloads("full"))
 
 
 def test_real_weights_are_used_where_they_are_and_missed_aloud_where_not(monkeypatch):
@@ -206,7 +206,7 @@ def test_a_contraction_is_of_two_operands_and_says_what_it_was_computed_in():
 
 
 @pytest.mark.parametrize(("kept", "effective"), [(23, "fp32"), (10, "tf32"), (7, "bf16")])
-def test_narrower_arithmetic_than_asked_for_shows(kept, effective):
+def test_C20_narrower_arithmetic_than_asked_for_shows(kept, effective):
     a, b = np.random.default_rng(0).standard_normal((2, 256, 256)).astype(np.float32)
 
     def cut(x):
@@ -224,7 +224,7 @@ def test_errors_are_of_states_by_norm_and_of_ids_by_count():
     assert cells.error(np.array([[1, 2], [3, 4]]), np.array([[1, 2], [3, 5]])) == 0.25
 
 
-def test_what_is_timed_is_the_models_output():
+def test_C65_what_is_timed_is_the_models_output():
     for kind, subject in (("encode", "bert-tiny"), ("prefill", "gpt2-tiny"), ("decode", "gpt2-tiny")):
         work = workloads.Workload(TINY[subject], kind, 2, 16)
         cell = cells.Cell.open(work.subject, NUMPY, "fp32")
@@ -253,7 +253,7 @@ def test_a_row_holds_what_follows_from_its_samples():
     assert row.note == ""
 
 
-def test_a_row_faster_than_the_machine_is_flagged_and_so_is_nan():
+def test_C61_a_row_faster_than_the_machine_is_flagged_and_so_is_nan():
     assert row_of([1.0], peak=1e4).note.startswith("doubtful: ")
     assert row_of([1.0], error=np.nan).note == "doubtful: the output holds NaN"
 
@@ -332,6 +332,13 @@ def test_results_of_one_machine_merge_and_the_last_of_a_cell_counts():
     assert second == other
 
 
+def test_a_summary_has_a_line_a_library_and_a_column_a_precision():
+    decode = Row("gpt2 decode 1x32", "fp32", "numpy", [2.0], 31.5, 1.0, 0.1, 1.0)
+    lines = summary.table(report.collected("t", [*rows(), decode], {}, WHERE)).splitlines()
+    assert lines[0] == "|  |  | INT8 | FP32 |"
+    assert lines[2:] == ["| w | jax | 450.0 ms (1.25) |  |", "| w | numpy |  |  |", "| gpt2 decode 1x32 | numpy |  | 32 tokens/s (1.00) |"]
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"rows": [{"speed": 1}]}'])
 def test_another_file_is_no_result(tmp_path, content):
     path = tmp_path / "x.json"
@@ -349,7 +356,8 @@ def test_facts_name_the_machine_and_what_is_installed():
 
 # --------------------------------------------------------------------------------------------------------- command line
 @pytest.mark.parametrize(
-    "arguments", [["--hardware", "npu"], ["--precision", "fp8"], ["--namespace", "tensorflow"], ["--workload", "llama"]]
+    "arguments",
+    [["--hardware", "npu"], ["--precision", "fp8"], ["--namespace", "tensorflow"], ["--workload", "llama"], ["--extent", "huge"]],
 )
 def test_unknown_choices_are_refused_with_the_known_ones(arguments):
     result = CliRunner().invoke(app, arguments)
@@ -357,7 +365,7 @@ def test_unknown_choices_are_refused_with_the_known_ones(arguments):
     assert "known:" in result.output
 
 
-def test_missing_hardware_is_told_and_may_be_a_failure():
+def test_C64_missing_hardware_is_told_and_may_be_a_failure():
     told = CliRunner().invoke(app, ["--hardware", "tpu"])
     assert (told.exit_code, "nothing to measure on tpu" in told.output) == (0, True)
     assert CliRunner().invoke(app, ["--hardware", "tpu", "--require-hardware"]).exit_code == 1
@@ -371,7 +379,7 @@ def test_a_run_writes_its_results_and_fails_where_a_cell_did(tmp_path, monkeypat
         return xformer.init("bert-tiny", 0, namespace, precision, device)
 
     subject = workloads.Subject("tiny", "random weights", PRESETS["bert-tiny"], make)
-    monkeypatch.setattr(workloads, "workloads", lambda quick: [workloads.Workload(subject, "encode", 1, 16)])
+    monkeypatch.setattr(workloads, "workloads", lambda extent: [workloads.Workload(subject, "encode", 1, 16)])
     arguments = ["--namespace", "numpy", "--precision", "int8", "--precision", "fp32", "--budget", "1000", "--output", str(tmp_path)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == fails
@@ -383,15 +391,25 @@ def test_a_run_writes_its_results_and_fails_where_a_cell_did(tmp_path, monkeypat
     assert shown.output.strip() == (tmp_path / "bench-cpu-fp32-int8.md").read_text().strip()
 
 
+def test_an_interrupted_run_keeps_what_it_measured(tmp_path, monkeypatch):
+    def measured(wanted, *_):
+        yield wanted[0], [Row(wanted[0].name, "fp32", "numpy", [0.1], 1.0, 1.0, 0.1, load=0.1)]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "measured", measured)
+    assert CliRunner().invoke(app, ["--namespace", "numpy", "--extent", "quick", "--output", str(tmp_path)]).exit_code == 130
+    assert [row["samples"] for row in report.read(tmp_path / "bench-cpu.json")["rows"]] == [[0.1]]
+
+
 def test_settings_that_slow_numpy_down_do_not_reach_it():
     """The process starts itself again without them: what a Python sees that is started in its place."""
     script = f"""
 import os, runpy, sys
 os.execve = lambda path, arguments, environment: print(arguments[1:], [name in environment for name in {SLOW!r}]) or sys.exit(7)
-sys.argv = ["benchmarks", "--quick"]
+sys.argv = ["benchmarks", "--extent", "quick"]
 runpy.run_module("benchmarks", run_name="__main__")
 """
     root = str(Path(__file__).parent.parent)
     environment = os.environ | {"OPENBLAS_CORETYPE": "Haswell", "PYTHONPATH": os.pathsep.join([root, *filter(None, sys.path)])}
     result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout.strip()) == (7, "['-m', 'benchmarks', '--quick'] [False, False]")
+    assert (result.returncode, result.stdout.strip()) == (7, "['-m', 'benchmarks', '--extent', 'quick'] [False, False]")

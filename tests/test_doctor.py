@@ -60,7 +60,7 @@ def test_every_requirement_and_every_namespace_is_listed_once(installed):
     assert (found()["array_api_strict"]["wanted"], found()["array_api_strict"]["install"]) == ("", "array-api-strict")
 
 
-def test_versions_are_compared_with_the_metadata(installed):
+def test_C47_versions_are_compared_with_the_metadata(installed):
     installed |= {"numpy": "2.0.1", "jax": "0.10.2", "torch": "2.13.0+cpu", "apache-tvm": "0.27.0.post1"}
     fits = {module: library["fits"] for module, library in found().items() if library["installed"]}
     assert fits == {"numpy": False, "jax": True, "torch": True, "tvm": True}
@@ -72,7 +72,7 @@ def test_a_module_may_come_in_another_distribution(installed):
     assert (found()["cupy"]["installed"], found()["cupy"]["fits"]) == ("14.2.0", True)
 
 
-def test_the_wrong_pair_of_tvm_is_named_with_what_it_breaks(installed):
+def test_C62_the_wrong_pair_of_tvm_is_named_with_what_it_breaks(installed):
     installed |= {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.15.post2"}
     libraries = [{**library, "imports": WORKS} for library in found().values()]
     (problem,) = doctor.broken(libraries)
@@ -92,7 +92,7 @@ def test_a_source_tree_that_is_not_installed(installed, monkeypatch):
 
 
 # ----------------------------------------------------------------------------------------------------------- what works
-def test_each_installed_namespace_is_tried_in_every_precision(namespace):
+def test_C53_each_installed_namespace_is_tried_in_every_precision(namespace):
     answer = probe.ask(namespace)
     assert answer["imports"] == WORKS
     if not answer["devices"]:

@@ -3,12 +3,13 @@
 import subprocess
 import sys
 
+import array_api_compat
 import jax
 import numpy as np
 import pytest
 
 import xformer
-from xformer import backends, cache, params
+from xformer import backends, cache, ops, params
 from xformer.frontends import jax as frontend
 from xformer.precision import PRECISIONS
 
@@ -56,12 +57,24 @@ def test_models_of_equal_sizes_share_what_was_compiled():
     assert traced._cache_size() == before
 
 
-def test_the_cache_is_donated():
+def test_C63_the_cache_is_donated():
     model = frontend.compile(xformer.init("gpt2-tiny", 0))
     memory = cache.empty(model.xp, model.config, 2, 16)
     _, after = model._run("prefill", jax.numpy.asarray(TOKENS), jax.numpy.asarray(MASK), memory)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(memory))
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(after))
+
+
+def test_C27_narrow_operands_reach_the_contraction_as_they_are():
+    shapes = [jax.ShapeDtypeStruct((16, 16), "int8")] * 2
+    text = jax.jit(lambda a, b: ops.contract(a, b, jax.numpy.int32)).lower(*shapes).as_text()
+    assert "(tensor<16x16xi8>, tensor<16x16xi8>) -> tensor<16x16xi32>" in text
+
+
+def test_C50_the_namespace_of_a_traced_array_is_found():
+    x = np.linspace(-2, 2, 7, dtype=np.float32)
+    for find in (ops.namespace, array_api_compat.array_namespace):
+        np.testing.assert_allclose(jax.jit(lambda x, find=find: find(x).exp(x))(x), np.exp(x), rtol=1e-6)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

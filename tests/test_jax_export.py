@@ -24,7 +24,7 @@ def ids(batch, length, vocabulary=500):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("preset", ["bert-tiny", "gpt2-tiny"])
-def test_an_exported_model_gives_the_same_for_any_batch_and_length(tmp_path, preset, precision):
+def test_C48_an_exported_model_gives_the_same_for_any_batch_and_length(tmp_path, preset, precision):
     model = xformer.init(preset, 3, "jax", precision)
     export.save(model, tmp_path / "model")
     again = export.load(tmp_path / "model")

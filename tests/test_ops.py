@@ -22,7 +22,7 @@ def test_softmax(xp):
     np.testing.assert_allclose(got, wide / wide.sum(-1, keepdims=True), atol=5e-7)
 
 
-def test_softmax_gives_a_masked_key_no_weight_whatever_its_score(xp):
+def test_C04_C08_softmax_gives_a_masked_key_no_weight_whatever_its_score(xp):
     mask = RNG.random(X.shape) > 0.5
     mask[..., 0] = True
     scores = np.where(mask, X, np.float32(1e30))
@@ -142,7 +142,7 @@ def test_contraction_takes_batches_as_matmul_does(xp, shapes):
     np.testing.assert_allclose(backends.to_numpy(ops.contract(on(xp, a), on(xp, b), xp.float32)), expected, atol=1e-5)
 
 
-def test_write_puts_rows_at_a_position(xp):
+def test_C16_write_puts_rows_at_a_position(xp):
     cache, new = RNG.standard_normal((2, 3, 7, 4)).astype(np.float32), RNG.standard_normal((2, 3, 2, 4)).astype(np.float32)
     for position in (0, 3, 5):
         expected = cache.copy()

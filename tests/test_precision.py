@@ -33,7 +33,7 @@ def test_integer_operands_are_within_half_a_step(xp, chosen, limit):
     assert np.abs(values).max(1).tolist() == [round(1 / limit)] * 4
 
 
-def test_rounding_is_half_to_even(xp):
+def test_C38_rounding_is_half_to_even(xp):
     x = np.array([[127, 0.5, 1.5, 2.5, -0.5, -1.5]], np.float32)
     assert wide(INT8.narrow(on(xp, x)).values)[0].tolist() == [127, 0, 2, 2, 0, -2]
 

@@ -57,7 +57,7 @@ def test_masks_and_picking_are_numpys(run):
 
 
 @pytest.mark.parametrize("name", ["exp", "erf", "tanh"])
-def test_elementary_functions_are_accurate_over_their_range(run, name):
+def test_C42_elementary_functions_are_accurate_over_their_range(run, name):
     x = np.concatenate([np.linspace(-86, 88, 4099), np.linspace(-1, 1, 4093), np.logspace(-30, 0, 1024)]).astype(np.float32)[None]
     scipy = pytest.importorskip("scipy.special", reason="the reference for erf") if name == "erf" else np
     wide = getattr(scipy, name)(x.astype(np.float64))
