@@ -14,33 +14,45 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xformer import config as presets
+from xformer import precision as precisions
+from xformer.config import Config
 from xformer.model import Model
 from xformer.precision import Precision
 
 if TYPE_CHECKING:
+    from xformer.frontends.tvm.explaining import Explanation
     from xformer.frontends.tvm.model import CompiledModel
 
-__all__ = ["compile", "load"]
+__all__ = ["MANIFEST", "compile", "explain", "load"]
+
+MANIFEST = "manifest.json"  # a folder with it holds a compiled model
+Target = str | Mapping[str, Any] | None
 
 _RUNTIME_ONLY = "TVM_USE_RUNTIME_LIB"  # with "1" in this variable TVM imports without its compiler
 
 
-def compile(
-    model: Model, *shapes: tuple[int, ...], target: str | Mapping[str, Any] | None = None, precision: str | Precision | None = None
-) -> "CompiledModel":
+def compile(model: Model, *shapes: tuple[int, ...], target: Target = None, precision: str | Precision | None = None) -> "CompiledModel":
     """`model` with its functions compiled for `target`: None for this CPU, an x86 `mcpu`, or a dict as TVM takes it.
 
     Programs for `shapes` are compiled now, others at their first call, on a ladder of lengths: (batch, length) for an
     encoder, (batch, length of the prompt, new tokens) for a decoder. Raises ValueError when the model's weights are
     prepared for another precision than is asked for.
     """
-    import tvm
-
-    if not hasattr(tvm, "relax"):
-        raise ImportError("TVM was imported without its compiler, to run a saved model: compile in another process, or `import tvm` first")
+    _import_compiler()
     from xformer.frontends.tvm import compiler
 
     return compiler.compile(model, *shapes, target=target, precision=precision)
+
+
+def explain(
+    config: str | Config, shape: tuple[int, ...] = (1, 128), target: Target = None, precision: str | Precision = "fp32"
+) -> "list[Explanation]":
+    """The distinct kernels of each function that `compile` would compile, of a preset's sizes or any Config; no weights needed."""
+    _import_compiler()
+    from xformer.frontends.tvm import explaining
+
+    return explaining.explain(presets.find(config), shape, precisions.find(precision), target)
 
 
 def load(folder: str | Path) -> "CompiledModel":
@@ -49,13 +61,31 @@ def load(folder: str | Path) -> "CompiledModel":
     Where TVM was not imported before, only its runtime is. Raises ValueError or FileNotFoundError, naming what is wrong,
     for a file that is missing, truncated or changed, and for a CPU that lacks an instruction that the programs use.
     """
-    if "tvm" not in sys.modules:
-        before = os.environ.get(_RUNTIME_ONLY)
-        os.environ[_RUNTIME_ONLY] = "1"
-        try:
-            import tvm  # noqa: F401
-        finally:
-            os.environ.pop(_RUNTIME_ONLY) if before is None else os.environ.update({_RUNTIME_ONLY: before})
+    _import_runtime()
     from xformer.frontends.tvm import artifact
 
     return artifact.load(folder)
+
+
+def _import_compiler() -> None:
+    """Raise ImportError when TVM is not there, or not its compiler."""
+    try:
+        import tvm
+    except ImportError as error:
+        raise ImportError(f"TVM needs `pip install xformer[tvm]` ({error})") from error
+    if not hasattr(tvm, "relax"):
+        raise ImportError("TVM was imported without its compiler, to run a saved model: compile in another process, or `import tvm` first")
+
+
+def _import_runtime() -> None:
+    """Import TVM without its compiler, unless it is imported already. Raises ImportError when it is not there."""
+    if "tvm" in sys.modules:
+        return
+    before = os.environ.get(_RUNTIME_ONLY)
+    os.environ[_RUNTIME_ONLY] = "1"
+    try:
+        import tvm  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"TVM needs `pip install xformer[tvm]` ({error})") from error
+    finally:
+        os.environ.pop(_RUNTIME_ONLY) if before is None else os.environ.update({_RUNTIME_ONLY: before})

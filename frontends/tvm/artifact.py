@@ -15,7 +15,7 @@ from xformer import checkpoint, models, params, storage
 from xformer import tokenizer as tokenizers
 from xformer.cache import Cache
 from xformer.config import Config
-from xformer.frontends.tvm import processor, runtime, weights
+from xformer.frontends.tvm import MANIFEST, processor, runtime, weights
 from xformer.frontends.tvm.model import CompiledModel
 from xformer.frontends.tvm.processor import Processor
 from xformer.frontends.tvm.program import Output, Program
@@ -24,12 +24,7 @@ from xformer.params import Spec
 from xformer.precision import PRECISIONS
 
 FORMAT = 1
-MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"
-
-
-def is_one(folder: str | Path) -> bool:
-    """Whether a folder holds a compiled model."""
-    return (Path(folder) / MANIFEST).is_file()
+WEIGHTS = "weights.safetensors"
 
 
 # -------------------------------------------------------------------------------------------------------------------- out

@@ -21,7 +21,7 @@ NEW = inspect.signature(Model.generate).parameters["max_new_tokens"].default
 
 
 def compile(
-    model: Model, *shapes: tuple[int, ...], target: str | Mapping[str, Any] | None = None, precision: str | Precision | None = None
+    model: Model, *shapes: tuple[int, ...], target: str | Mapping[str, Any] | None, precision: str | Precision | None
 ) -> CompiledModel:
     """As `xformer.frontends.tvm.compile` says."""
     chosen = precisions.find(precision or model.precision)

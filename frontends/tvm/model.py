@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import array_api_compat.numpy
+import numpy as np
 
 from xformer import params
 from xformer.config import Config
@@ -49,6 +50,12 @@ class CompiledModel(Model):
         self._bind(name)
         return self.compiled[name]
 
+    @property
+    def most_prompts(self) -> int | None:
+        """How many prompts a call of `generate` may have at once; None: any number."""
+        shapes = [lengths.shape(program.arguments[1:]) for program in self.function("prefill").programs.values()]
+        return None if self.build else max((shape.batch for shape in shapes), default=1)
+
     def _compiled(self, function: Callable) -> "CompiledFunction":
         """The hook of `Model`: each of the model's functions comes here once."""
         name = function.func.__name__
@@ -76,6 +83,9 @@ class CompiledFunction:
         asked = lengths.shape(arguments)
         wanted = lengths.ladder(asked, self.config.positions) if self.build else self._nearest(asked, len(arguments))
         rows = len(arguments[0])
+        if wanted.batch < rows:  # only without a cache
+            parts = [self(tree, *(x[start : start + wanted.batch] for x in arguments)) for start in range(0, rows, wanted.batch)]
+            return np.concatenate(parts)
         arguments = lengths.fit(arguments, wanted)
         result = self.program(tree, arguments)(tree, *arguments)
         if isinstance(result, tuple):
@@ -99,9 +109,12 @@ class CompiledFunction:
         return found
 
     def _nearest(self, asked: Shape, count: int) -> Shape:
-        """The smallest shape that there is a program for and that holds what is asked for."""
+        """The smallest shape that there is a program for and that holds what is asked for, or some rows of it at a time."""
         shapes = [lengths.shape(program.arguments[1:]) for program in self.programs.values() if len(program.arguments) == count + 1]
         fitting = [shape for shape in shapes if shape.holds(asked)]
+        if not fitting and not asked.capacity:
+            most = max((shape.batch for shape in shapes if shape.length >= asked.length), default=asked.batch)
+            fitting = [shape for shape in shapes if shape.holds(Shape(most, asked.length))]
         if not fitting:
             there = "; ".join(map(str, shapes)) or "none"
             raise ValueError(f"this artifact has no program of {self.name} for {asked}; it has: {there}")

@@ -4,6 +4,7 @@ from typing import Any
 
 import tvm
 
+import xformer
 from xformer import backends, models, params
 from xformer.config import Config
 from xformer.frontends.tvm import runtime
@@ -12,7 +13,8 @@ from xformer.frontends.tvm.building import build
 from xformer.frontends.tvm.contraction import Pack
 from xformer.frontends.tvm.program import Program
 from xformer.frontends.tvm.target import Machine, machine
-from xformer.frontends.tvm.weights import Layout, PackedWeight
+from xformer.frontends.tvm.weights import Layout, PackedSpec, PackedWeight
+from xformer.params import Spec
 from xformer.precision import FP32, Precision, Quantized
 
 
@@ -24,6 +26,22 @@ def prepare(tree: Any, config: Config, precision: Precision, target: Machine) ->
     packer = Packer(precision, target)
     packed = models.find(config.model_type).prepare(tree, packer.weight)
     return params.map(lambda path, leaf: packer.place(leaf), packed)
+
+
+def specs(config: Config, precision: Precision, target: Machine) -> Any:
+    """What `prepare` makes, as shapes: no memory, whatever the size."""
+    plain, model = xformer.spec(config), models.find(config.model_type)
+    packed: dict[int, PackedSpec] = {}
+
+    def narrow(weight: Spec) -> Any:
+        stored = precision.stored(weight)
+        values = getattr(stored, "values", stored)
+        packed[id(weight)] = PackedSpec(values.shape, values.dtype, layout=target.layout(values.dtype))
+        return Quantized(packed[id(weight)], stored.scale) if isinstance(stored, Quantized) else packed[id(weight)]
+
+    tree = model.prepare(plain, narrow)
+    shared = {id(plain.embedding.token)} if config.tied and precision is FP32 else set()
+    return params.map(lambda path, leaf: packed.get(id(leaf), leaf) if id(leaf) in shared else leaf, tree)
 
 
 class Packer:

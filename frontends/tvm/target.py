@@ -47,12 +47,15 @@ class Machine:
 def machine(target: str | Mapping[str, Any] | None = None, cores: int | None = None) -> Machine:
     """The machine of a target: None for this one, an x86 `mcpu` such as "haswell", or a dict as TVM takes it.
 
-    Raises ValueError for a target of another kind than llvm.
+    Raises ValueError for a target of another kind than llvm, and for a CPU that LLVM does not know.
     """
     options: dict[str, Any] = {"mcpu": codegen.llvm_get_system_cpu()} if target is None else {"mcpu": target}
     options = {"kind": "llvm", "num-cores": cores or len(cpus()), **(dict(target) if isinstance(target, Mapping) else options)}
     if options["kind"] != "llvm":
         raise ValueError(f"target kind {options['kind']!r} is not supported; supported: 'llvm'")
+    known = codegen.llvm_get_cpu_archlist(Target({key: options[key] for key in ("kind", "mtriple") if key in options}))
+    if options.get("mcpu", "generic") not in (*known, "generic"):  # LLVM would go on with a generic one
+        raise ValueError(f"LLVM knows no CPU {options['mcpu']!r}; it knows: {', '.join(sorted(map(str, known)))}")
     found = Target(options)
     has = {feature: _has(feature, found) for feature in ("avx2", "fma", "avx512f", "avx512bw", "avx512vnni")}
     wide = has["avx512f"] and has["avx512bw"]

@@ -94,8 +94,10 @@ def test_weights_are_used_where_the_file_is_mapped(encoder):
 def test_a_call_takes_the_smallest_program_that_holds_it_and_no_other(decoder, encoder):
     loaded = load(decoder[1])
     assert loaded.generate([[3]], 4, stop=()) == decoder[0].generate([[3]], 4, stop=())
-    with pytest.raises(ValueError, match=r"no program of forward for 3 x 1 tokens; it has: 2 x 16 tokens"):
-        loaded([[1], [2], [3]])
+    with pytest.raises(ValueError, match=r"no program of forward for 1 x 20 tokens; it has: 2 x 16 tokens"):
+        loaded([[1] * 20])
+    five = [[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]]
+    np.testing.assert_array_equal(loaded(five), np.concatenate([loaded([row]) for row in five]))
     with pytest.raises(ValueError, match=r"no program of prefill for 1 x 20 tokens in a cache of 24 columns; it has: 2 x 16 tokens in a"):
         loaded.generate([[1] * 20], 4)
     with pytest.raises(ValueError, match=r"no program of forward .* it has: none"):
