@@ -82,11 +82,9 @@ def main() -> None:
             print(f"{name:12} {once[name]:8.2f} s")
         for name in ("import", "load", "first call", "next call"):
             print(f"{name:12} {min(run[name] for run in runs):8.3f} s")
-        growth, weights = max(run["growth"] for run in runs), runs[0]["weights"]
+        growth, weights = (max(run[name] for run in runs) / 1e6 for name in ("growth", "weights"))
         print(f"memory       {runs[0]['imported'] / 1e6:8.1f} MB after the imports; {once['peak'] / 1e6:.1f} MB at most while compiling")
-        print(
-            f"growth       {growth / 1e6:8.1f} MB while loading and running = {growth / weights:.2f} x {weights / 1e6:.1f} MB of packed weights"
-        )
+        print(f"growth       {growth:8.1f} MB while loading and running = {growth / weights:.2f} x {weights:.1f} MB of packed weights")
 
     typer.run(measure)
 

@@ -62,7 +62,7 @@ def test_caches_of_other_capacities_give_the_same_tokens():
     """Prompts for three rungs of the ladder, the last one with no room for padding."""
     eager = xformer.init(xformer.config.replace(xformer.config.find("gpt2-tiny"), positions=300, layers=1))
     compiled = compile(eager)
-    for length, rung in ((100, 128), (140, 256), (295, 512)):
+    for length, rung in ((60, 128), (140, 256), (295, 512)):
         prompts = RNG.integers(0, 500, (1, length)).tolist()
         assert compiled.generate(prompts, 5, stop=()) == eager.generate(prompts, 5, stop=())
         assert any(lengths.shape(program.arguments[1:]).capacity == rung for program in compiled.function("decode").programs.values())
