@@ -61,6 +61,13 @@ def oracle(session: nox.Session) -> None:
 
 
 @nox.session
+def conformance(session: nox.Session) -> None:
+    """Suites that others wrote: the node tests of ONNX on every namespace. What is not offered is listed at the end."""
+    install(session, "conformance", "-e")
+    session.run("pytest", "-n", "2", "tests/onnx_nodes", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """ruff on the sources, mypy on the wheel as a user gets it."""
     install(session, "lint")

@@ -16,7 +16,11 @@ from xformer.model import Model
 from xformer.precision import PRECISIONS
 
 HERE = Path(__file__).parent
-APART = {HERE / "oracle": "torch and transformers", HERE / "tvm_frontend": "apache-tvm"}  # folders of sessions of their own
+APART = {
+    HERE / "oracle": "torch and transformers",
+    HERE / "tvm_frontend": "apache-tvm",
+    HERE / "onnx_nodes": "onnx",
+}  # folders of sessions of their own
 NO_BFLOAT16 = pytest.mark.xfail(strict=True, raises=TypeError, reason="array_api_strict has only the standard's own dtypes: no bfloat16")
 
 

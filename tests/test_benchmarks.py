@@ -339,6 +339,12 @@ def test_a_summary_has_a_line_a_library_and_a_column_a_precision():
     assert lines[2:] == ["| w | jax | 450.0 ms (1.25) |  |", "| w | numpy |  |  |", "| gpt2 decode 1x32 | numpy |  | 32 tokens/s (1.00) |"]
 
 
+def test_the_readme_shows_the_stored_results():
+    root = Path(__file__).parent.parent
+    shown = summary.table(report.read(root / "benchmarks" / "results" / "bench-cpu.json"))
+    assert shown in (root / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"rows": [{"speed": 1}]}'])
 def test_another_file_is_no_result(tmp_path, content):
     path = tmp_path / "x.json"

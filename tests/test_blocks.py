@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from compare import numbers
 
 from xformer import backends, blocks, cache, ops, params
 from xformer.config import PRESETS
@@ -154,3 +155,54 @@ def test_C19_places_of_a_long_row_do_not_wrap(xp):
 def test_a_cache_larger_than_the_model_is_refused(xp):
     with pytest.raises(ValueError, match="a cache of 129 columns: the model has 128 positions"):
         cache.empty(xp, PRESETS["gpt2-tiny"], 1, 129)
+
+
+# ------------------------------------------------------------------------------------------- what other models need of attention
+def attention_inputs(xp, heads, served, seed=0):
+    draw = np.random.default_rng(seed)
+    shapes = ((2, heads, 5, 8), (2, served, 7, 8), (2, served, 7, 6))
+    return [on(xp, draw.standard_normal(shape, np.float32)) for shape in shapes]
+
+
+def test_grouped_queries_equal_repeated_keys(xp, precision):
+    query, key, value = attention_inputs(xp, 6, 2)
+    mask = on(xp, np.tri(5, 7, 2, dtype=bool))
+    repeated = (xp.repeat(x, 3, axis=1) for x in (key, value))
+    expected = blocks.attention(query, *repeated, mask, precision)
+    np.testing.assert_allclose(numbers(blocks.attention(query, key, value, mask, precision)), numbers(expected), atol=1e-6)
+
+
+def test_heads_that_cannot_share_are_refused(xp):
+    with pytest.raises(ValueError, match="6 heads of queries cannot share 4 heads of keys"):
+        blocks.attention(*attention_inputs(xp, 6, 4), None, FP32)
+
+
+def test_softcap_and_bias_change_the_scores_in_that_order(xp):
+    query, key, value = attention_inputs(xp, 2, 2)
+    bias = np.random.default_rng(1).standard_normal((5, 7)).astype(np.float32)
+    q, k, v = (numbers(x) for x in (query, key, value))
+    scores = 3 * np.tanh(0.5 * q @ np.swapaxes(k, -1, -2) / 3) + bias
+    weights = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+    got = blocks.attention(query, key, value, None, FP32, scale=0.5, softcap=3.0, bias=on(xp, bias))
+    np.testing.assert_allclose(numbers(got), weights @ v, atol=2e-6)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_C58_rotary_scores_depend_on_distances_alone(xp, interleaved):
+    query, key = np.random.default_rng(3).standard_normal((2, 8)).astype(np.float32)
+    angles = np.arange(40)[:, None] * 10000.0 ** (-np.arange(3) / 3)
+    tables = [on(xp, function(angles).astype(np.float32)) for function in (np.cos, np.sin)]
+
+    def turned(x):
+        rows = on(xp, np.broadcast_to(x, (1, 1, 40, 8)))
+        return numbers(blocks.rotary(rows, *tables, interleaved))[0, 0]
+
+    scores = turned(query) @ turned(key).T
+    for distance in (0, 7, 20):
+        np.testing.assert_allclose(np.diagonal(scores, distance), scores[0, distance], atol=5e-6)
+    pairs = [(0, 1), (2, 3), (4, 5)] if interleaved else [(0, 3), (1, 4), (2, 5)]
+    expected = query.astype(np.float64)
+    for (a, b), angle in zip(pairs, angles[25], strict=True):
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        expected[[a, b]] = turn @ expected[[a, b]]
+    np.testing.assert_allclose(turned(query)[25], expected, atol=1e-6)

@@ -95,14 +95,54 @@ def attend(
 
 def attention(
     query: Float[Array, "b h t e"],
-    key: Float[Array, "b h s e"],
-    value: Float[Array, "b h s e"],
+    key: Float[Array, "b g s e"],
+    value: Float[Array, "b g s u"],
     mask: Bool[Array, "..."] | None,
     precision: Precision,
+    scale: float | None = None,
+    softcap: float | None = None,
+    bias: Float[Array, "..."] | None = None,
+) -> Float[Array, "b h t u"]:
+    """softmax(query @ transpose(key) * scale + bias) @ value; a masked key weighs exactly 0, a row without keys gives zeros.
+
+    `scale` is 1 / sqrt(e) unless given. With fewer heads in `key` and `value`, each of them serves h / g neighbouring
+    queries (Ainslie et al. 2023, arXiv:2305.13245). `softcap` c makes scores c tanh(scores / c) before the bias is added
+    (Gemma Team 2024, arXiv:2408.00118). Raises ValueError where g does not divide h.
+    """
+    xp, heads, served = ops.namespace(query), query.shape[1], key.shape[1]
+    if heads % served:
+        raise ValueError(f"{heads} heads of queries cannot share {served} heads of keys evenly")
+    query = query * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = _ungrouped(precision.contract(_grouped(query, served), key), heads)
+    scores = scores if softcap is None else softcap * xp.tanh(scores * (1.0 / softcap))
+    scores = scores if bias is None else scores + bias
+    return _ungrouped(precision.combine(_grouped(ops.softmax(scores, mask), served), value), heads)
+
+
+def _grouped(x, served):
+    """Queries of one group below each other: they meet the same keys."""
+    batch, heads, tokens, width = x.shape
+    return x if heads == served else ops.namespace(x).reshape(x, (batch, served, heads // served * tokens, width))
+
+
+def _ungrouped(x, heads):
+    batch, served, rows, width = x.shape
+    return x if heads == served else ops.namespace(x).reshape(x, (batch, heads, rows * served // heads, width))
+
+
+def rotary(
+    x: Float[Array, "b h t e"], cos: Float[Array, "... t r"], sin: Float[Array, "... t r"], interleaved: bool = False
 ) -> Float[Array, "b h t e"]:
-    """softmax(query @ transpose(key) / sqrt(e)) @ value; a masked key weighs exactly 0, a row without keys gives zeros."""
-    scores = precision.contract(query * query.shape[-1] ** -0.5, key)
-    return precision.combine(ops.softmax(scores, mask), value)
+    """Rotary position embedding (Su et al. 2021, arXiv:2104.09864): pair i of the first 2 r channels turned by its angle.
+
+    The pair is channels i and i + r (as in Llama), or, `interleaved`, 2 i and 2 i + 1 (as in GPT-J); the rest stays.
+    """
+    xp, turned = ops.namespace(x), 2 * cos.shape[-1]
+    halves = (slice(0, turned, 2), slice(1, turned, 2)) if interleaved else (slice(turned // 2), slice(turned // 2, turned))
+    a, b = (x[..., half] for half in halves)
+    pair = [a * cos - b * sin, a * sin + b * cos]
+    both = xp.reshape(xp.stack(pair, axis=-1), (*x.shape[:-1], turned)) if interleaved else xp.concat(pair, axis=-1)
+    return both if turned == x.shape[-1] else xp.concat([both, x[..., turned:]], axis=-1)
 
 
 def feed_forward(x: Float[Array, "b t d"], p: Block, config: Config, precision: Precision) -> Float[Array, "b t d"]:
