@@ -10,7 +10,7 @@ Importing this package imports nothing of TVM.
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from xformer.frontends.tvm.explaining import Explanation
     from xformer.frontends.tvm.model import CompiledModel
 
-__all__ = ["MANIFEST", "compile", "explain", "load"]
+__all__ = ["MANIFEST", "compile", "explain", "jit", "load"]
 
 MANIFEST = "manifest.json"  # a folder with it holds a compiled model
 Target = str | Mapping[str, Any] | None
@@ -43,6 +43,14 @@ def compile(model: Model, *shapes: tuple[int, ...], target: Target = None, preci
     from xformer.frontends.tvm import compiler
 
     return compiler.compile(model, *shapes, target=target, precision=precision)
+
+
+def jit(function: Callable, target: Target = None) -> Callable:
+    """`function` over NumPy arrays or trees of them, written against the Array API; compiled at its first call with new shapes."""
+    _import_compiler()
+    from xformer.frontends.tvm import compiler
+
+    return compiler.jit(function, target)
 
 
 def explain(

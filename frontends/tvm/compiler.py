@@ -2,16 +2,17 @@
 
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from xformer import checks
+from xformer import checks, params
 from xformer import precision as precisions
 from xformer.cache import Cache
 from xformer.config import Config
-from xformer.frontends.tvm import lengths, packing
+from xformer.frontends.tvm import lengths, packing, weights
 from xformer.frontends.tvm.building import build
 from xformer.frontends.tvm.model import CompiledModel
+from xformer.frontends.tvm.program import Program
 from xformer.frontends.tvm.target import machine
 from xformer.model import Model
 from xformer.params import Spec
@@ -37,9 +38,26 @@ def compile(
     return compiled
 
 
+def jit(function: Callable, target: str | Mapping[str, Any] | None) -> Callable:
+    """As `xformer.frontends.tvm.jit` says."""
+    to = machine(target)
+    programs: dict[tuple, Program] = {}
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        specs = params.map(lambda path, leaf: weights.spec(leaf), arguments)
+        key = tuple(params.items(specs))
+        if key not in programs:
+            programs[key] = build(function, specs, to)
+        return programs[key](*arguments)
+
+    return call
+
+
 def asked(config: Config, batch: int, length: int, new: int = NEW) -> tuple[int, int, int]:
     """A shape, checked. Raises ValueError when the model has fewer positions."""
-    checks.count(batch, "batch"), checks.length(checks.count(length, "length"), config)
+    checks.count(batch, "batch")
+    checks.length(checks.count(length, "length"), config)
     return batch, length, min(checks.count(new, "new tokens"), config.positions - length)
 
 

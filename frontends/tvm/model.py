@@ -56,7 +56,7 @@ class CompiledModel(Model):
         shapes = [lengths.shape(program.arguments[1:]) for program in self.function("prefill").programs.values()]
         return None if self.build else max((shape.batch for shape in shapes), default=1)
 
-    def _compiled(self, function: Callable) -> "CompiledFunction":
+    def _compiled(self, function: Any) -> "CompiledFunction":
         """The hook of `Model`: each of the model's functions comes here once."""
         name = function.func.__name__
         self.compiled[name] = CompiledFunction(name, function, self.config, self.build)

@@ -53,7 +53,7 @@ class Program:
             returned = self.main(*given.values())
 
         def fetch(path: str, leaf: Output) -> Any:
-            x = given[leaf.argument] if leaf.place is None else returned[leaf.place]
+            x = returned[leaf.place] if leaf.argument is None else given[leaf.argument]
             return x if tuple(x.shape) == leaf.shape else x._create_view(leaf.shape)
 
         return params.map(fetch, self.result)
