@@ -16,8 +16,11 @@ from xformer import backends, checks
 from xformer.checkpoint import WEIGHTS
 from xformer.cli import compilation, exchange, terminal
 from xformer.cli import doctor as diagnosis
+from xformer.cli import parity as parities
 from xformer.cli.exchange import Continuations, Vectors
 from xformer.model import Model
+from xformer.parity import report
+from xformer.parity.places import PLACES
 from xformer.precision import PRECISIONS
 
 REPORTED = (ValueError, TypeError, OSError, ImportError, FloatingPointError)
@@ -216,6 +219,23 @@ def explain(
 ) -> None:
     """Show the distinct kernels that TVM would compile: how often each is called, and which rule scheduled it."""
     compilation.show(compilation.explained(model, layers, batch, length, precision, target), kernel, as_json)
+
+
+@app.command()
+def parity(
+    model: Annotated[str, typer.Argument(help="A folder, or the name of a preset, which gets random weights.", show_default=False)],
+    namespace: Annotated[list[str] | None, option(None, "--namespace", f"{', '.join(PLACES)}. May be repeated.", "all installed")] = None,
+    precision: Annotated[list[str] | None, option(None, "--precision", f"{', '.join(PRECISIONS)}. May be repeated.", "all")] = None,
+    text: Annotated[list[str] | None, option(None, "--text", "What the model reads. May be repeated.", "two sentences")] = None,
+    output: Annotated[Path | None, option(None, "--output", "A folder for parity.json, parity.md and parity.png.", False)] = None,
+) -> None:
+    """Compare every operation of a model with NumPy's, in every place and precision. Exit code 1: integers differ."""
+    comparisons, missing = parities.compared(model, namespace, precision, text)
+    written = [] if output is None else report.write(output, f"Parity: {model}", comparisons)
+    terminal.parity(report.summary(comparisons))
+    print(*parities.remarks(missing, written), sep="\n")
+    if faults := parities.faults(comparisons):
+        raise SystemExit(f"integers differ: {', '.join(faults)}")
 
 
 @app.command()

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from xformer.backends import NAMESPACES
 from xformer.cli.exchange import Continuations, Vectors
+from xformer.parity.report import ALONE, KEY, WHOLE
 from xformer.precision import PRECISIONS
 
 STYLES = {"works": "green", "missing": "yellow", "broken": "bold red"}
@@ -93,6 +94,16 @@ def kernels(found: list[Any]) -> None:
         console.print(f"{function}: {len(rows)} distinct kernels, {sum(kernel.calls for kernel in rows)} calls", soft_wrap=True)
 
 
+def parity(rows: list[dict[str, str]]) -> None:
+    """The summary of `xformer.parity.report`, a row a place and precision."""
+    console = _console()
+    for title, names in (("As a whole", KEY + WHOLE), ("Each operation alone, given what NumPy gave it", KEY + ALONE)):
+        table = _table(*names, title=title)
+        for row in rows:
+            table.add_row(*(row[name] for name in names))
+        console.print(table)
+
+
 def diagnose(facts: dict[str, Any]) -> None:
     """What `xformer.cli.doctor` found."""
     console, libraries = _console(), facts["libraries"]
@@ -162,8 +173,8 @@ def _capabilities(libraries: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _table(*headings: str) -> Table:
-    return Table(*headings, box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+def _table(*headings: str, title: str | None = None) -> Table:
+    return Table(*headings, box=SIMPLE_HEAD, header_style="bold", pad_edge=False, title=title, title_justify="left")
 
 
 def _console() -> Console:
