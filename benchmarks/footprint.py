@@ -5,6 +5,7 @@ resident set while loading and running, less the resident set after the imports:
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -59,7 +60,9 @@ def loaded(folder: str, batch: int, length: int, new: int) -> dict[str, float]:
 def fresh(function: str, *arguments: Any) -> dict[str, float]:
     """A function of this module in a process of its own."""
     code = f"import json; from benchmarks import footprint; print(json.dumps(footprint.{function}(*{arguments!r})))"
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    path = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, env=environment)
     return json.loads(done.stdout.splitlines()[-1])
 
 
