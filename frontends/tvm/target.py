@@ -57,6 +57,8 @@ def machine(target: str | Mapping[str, Any] | None = None, cores: int | None = N
     if options.get("mcpu", "generic") not in (*known, "generic"):  # LLVM would go on with a generic one
         raise ValueError(f"LLVM knows no CPU {options['mcpu']!r}; it knows: {', '.join(sorted(map(str, known)))}")
     found = Target(options)
+    if target is None and (absent := processor.missing(_processor(found).features)):  # hidden from this machine, if it is a virtual one
+        found = Target({**options, "mattr": [f"-{feature}" for feature in absent]})
     has = {feature: _has(feature, found) for feature in ("avx2", "fma", "avx512f", "avx512bw", "avx512vnni")}
     wide = has["avx512f"] and has["avx512bw"]
     dots = {"float32": Dot("float32"), "bfloat16": Dot("float32"), "int32": Dot("int32"), "int8": Dot("int32")}

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import xformer
-from xformer.frontends.tvm import artifact, compile, load, processor, runtime
+from xformer.frontends.tvm import artifact, compile, load, processor, runtime, target
 from xformer.params import items
 
 PROMPTS = [[5, 6, 7], [8, 9]]
@@ -178,3 +178,15 @@ def test_a_model_is_compiled_for_a_processor_that_this_machine_may_not_be():
     model = compile(xformer.init("bert-tiny"), (1, 16), target="sapphirerapids")
     assert {"avx512f", "avx512vnni", "avx512fp16"} <= set(model.processor.features)
     assert model.params.layers[0].up.weight.layout.columns == 32
+
+
+@pytest.mark.skipif(processor.architecture() != "x86_64", reason="features of x86")
+def test_code_for_this_machine_uses_nothing_that_is_hidden_from_it(monkeypatch):
+    whole = target.machine()
+    present = [processor.FEATURES[feature] for feature in whole.processor.features if not feature.startswith("avx")]
+    monkeypatch.setattr(processor.machine, "description", lambda: f"flags\t: fpu {' '.join(present)}\n")
+    found = target.machine()
+    assert found.lanes == 4
+    assert found.processor.name == whole.processor.name
+    assert not processor.missing(found.processor.features)
+    assert not any(feature.startswith("avx") for feature in found.processor.features)
