@@ -71,8 +71,9 @@ def _parameters(tree: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     stored, parameters = {}, {}
     for path, leaf in params.items(tree):
         packed = isinstance(leaf, PackedWeight)
-        name = first.setdefault(id(leaf), path)
-        stored[name] = runtime.to_numpy(leaf.tensor if packed else leaf)
+        tensor = leaf.tensor if packed else leaf
+        name = first.setdefault(id(tensor), path)
+        stored[name] = runtime.to_numpy(tensor)
         parameters[path] = {"stored": name, **({"shape": leaf.shape, "layout": dataclasses.astuple(leaf.layout)} if packed else {})}
     return stored, parameters
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import xformer
 from xformer.frontends.tvm import artifact, compile, load, processor, runtime, target
+from xformer.frontends.tvm.weights import PackedWeight
 from xformer.params import items
+from xformer.params import map as map_leaves
 
 PROMPTS = [[5, 6, 7], [8, 9]]
 FRESH = """
@@ -108,6 +111,15 @@ def test_a_loaded_model_can_be_saved_again_over_its_own_folder(copy, decoder):
     load(copy).save(copy)
     assert load(copy).generate(PROMPTS, 12, stop=()) == decoder[0].generate(PROMPTS, 12, stop=())
     assert {path.name for path in copy.iterdir()} == {path.name for path in decoder[1].iterdir()}
+
+
+def test_a_tied_table_is_stored_once_and_loaded_once():
+    tree = compile(xformer.init("gpt2-tiny")).params
+    again = map_leaves(lambda path, leaf: replace(leaf) if isinstance(leaf, PackedWeight) else leaf, tree)  # as loading makes them
+    for found in (tree, again):
+        stored, parameters = artifact._parameters(found)
+        assert parameters["head.weight"]["stored"] == "embedding.token"
+        assert "head.weight" not in stored
 
 
 def test_a_model_without_programs_is_not_saved(tmp_path):
