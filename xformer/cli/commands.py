@@ -196,14 +196,7 @@ def compile(
     target: Target = None,
 ) -> None:
     """Compile a model through TVM and save it: `xformer run` then needs no compiler, and calls of other shapes are padded."""
-    model = compilation.compiled(folder, output, batch or (), length or (), max_new_tokens, precision, target)
-    sizes = {path.suffix: 0 for path in output.iterdir()}
-    for path in output.iterdir():
-        sizes[path.suffix] += path.stat().st_size
-    programs = sum(len(function.programs) for function in model.compiled.values())
-    mega = {suffix: f"{size / 1e6:.1f} MB" for suffix, size in sizes.items()}
-    what = f"{model.precision.name} for {model.processor.name}"
-    print(f"{output}: {what}, {programs} programs in {mega['.so']}, {mega['.safetensors']} of weights")
+    print(compilation.compiled(folder, output, batch or (), length or (), max_new_tokens, precision, target))
 
 
 @app.command()

@@ -34,8 +34,8 @@ def load(folder: Path, asked: dict[str, Any]) -> Model:
 
 def compiled(
     folder: Path, output: Path, batches: Sequence[int], lengths: Sequence[int], new: int, precision: str | None, target: str | None
-) -> Any:
-    """Compile the model in `folder` for every batch with every length, and save it to `output`."""
+) -> str:
+    """Compile the model in `folder` for every batch with every length, and save it to `output`; say what was written."""
     if output.exists() and not is_compiled(output) and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} is there already, and is no compiled model")
     with terminal.progress("compiling", None):
@@ -43,7 +43,10 @@ def compiled(
         shapes = itertools.product(batches or [1], lengths or [usual_length(model.config)], [new])
         result = tvm.compile(model, *shapes, target=target, precision=precision)
         result.save(output)
-    return result
+    libraries, weights = (sum(path.stat().st_size for path in output.glob(f"*.{kind}")) / 1e6 for kind in ("so", "safetensors"))
+    programs = sum(len(function.programs) for function in result.compiled.values())
+    what = f"{result.precision.name} for {result.processor.name}"
+    return f"{output}: {what}, {programs} programs in {libraries:.1f} MB, {weights:.1f} MB of weights"
 
 
 def explained(name: str, layers: int | None, batch: int, length: int | None, precision: str, target: str | None) -> list[Any]:
