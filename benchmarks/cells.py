@@ -15,19 +15,28 @@ from xformer.model import Model
 from xformer.precision import PRECISIONS, Precision
 
 PROBE = 5  # tokens after the first in the trial of a decode
-NAMESPACES = {"cpu": ("numpy", "jax"), "gpu": ("cupy", "jax", "torch"), "tpu": ("jax",)}
+NAMESPACES = {"cpu": ("numpy", "jax", "tvm"), "gpu": ("cupy", "jax", "torch"), "tpu": ("jax",)}
 KINDS = {"cpu": ("cpu",), "gpu": ("gpu", "cuda"), "tpu": ("tpu",)}  # of devices, as the libraries call them
 NOT_TIMED = {"array_api_strict": "checks conformance, is not meant to be fast", "jax eager": "jax is timed compiled"}
 
 
 @dataclass(frozen=True)
 class Runner:
-    """A way to run models: a namespace, a device of it, and what a frontend makes of a model there."""
+    """A way to run models: a namespace, a device of it, and what a frontend makes of a model there.
+
+    `made_in` is the namespace where that is not the name.
+    """
 
     name: str
     device: Any
     compiled: Callable[[Model], Model] = lambda model: model
     jit: Callable[[Callable], Callable] | None = None
+    made_in: str | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Where models are made and results arrive."""
+        return self.made_in or self.name
 
 
 def runners(hardware: str, names: Sequence[str]) -> tuple[list[Runner], dict[str, str]]:
@@ -35,8 +44,8 @@ def runners(hardware: str, names: Sequence[str]) -> tuple[list[Runner], dict[str
     found, missing = [], dict(NOT_TIMED)
     for name in names:
         try:
-            devices = backends.devices(backends.find(name))
-            options = _jax() if name == "jax" else {}
+            options = FRONTENDS[name]() if name in FRONTENDS else {}
+            devices = backends.devices(backends.find(options.get("made_in", name)))
         except Exception as error:  # not installed, or its driver is not there, for which each library has its own class
             missing[name] = f"{type(error).__name__}: {error}"
             continue
@@ -48,12 +57,23 @@ def runners(hardware: str, names: Sequence[str]) -> tuple[list[Runner], dict[str
     return found, missing
 
 
-def _jax() -> dict[str, Callable]:
+def _jax() -> dict[str, Any]:
     import jax
 
     from xformer.frontends.jax import compile
 
     return {"compiled": functools.partial(compile, lengths=LENGTHS), "jit": jax.jit}
+
+
+def _tvm() -> dict[str, Any]:
+    import tvm  # noqa: F401  its absence is to be told before anything is measured
+
+    from xformer.frontends.tvm import compile, jit
+
+    return {"compiled": compile, "jit": jit, "made_in": "numpy"}
+
+
+FRONTENDS = {"jax": _jax, "tvm": _tvm}
 
 
 @dataclass
@@ -70,7 +90,7 @@ class Cell:
     def open(cls, subject, runner: Runner, precision: str) -> "Cell":
         """The subject's model; raises TypeError where the library has not the dtype."""
         peak, start = contraction(runner, PRECISIONS[precision]), time.perf_counter()
-        model = runner.compiled(subject.make(runner.name, precision, runner.device))
+        model = runner.compiled(subject.make(runner.namespace, precision, runner.device))
         return cls(runner, precision, model, time.perf_counter() - start, peak)
 
     def call(self, workload: Workload) -> Call:
@@ -126,11 +146,11 @@ def arithmetic(precision: Precision, difference: float) -> str:
 
 def _contract(runner: Runner, precision: Precision, size: int) -> tuple[float, float]:
     """Seconds of the fastest of five, and the relative difference to the exact product."""
-    xp, draw = backends.find(runner.name), np.random.default_rng(0)
+    xp, draw = backends.find(runner.namespace), np.random.default_rng(0)
     operands = [precision.narrow(backends.from_numpy(xp, draw.standard_normal((size, size), np.float32), runner.device)) for _ in "ab"]
     a, b = (getattr(operand, "values", operand) for operand in operands)
-    dtype, keep = ops.dtype(xp, precision.accumulator), runner.jit or (lambda function: function)
-    contract = keep(lambda a, b: ops.contract(a, b, dtype))
+    keep = runner.jit or (lambda function: function)
+    contract = keep(lambda a, b: ops.contract(a, b, ops.dtype(ops.namespace(a), precision.accumulator)))
     seconds = []
     for _ in range(5):
         start = time.perf_counter()

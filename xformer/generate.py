@@ -24,8 +24,7 @@ class Ends:
         """None means the model's end-of-text id, () nothing. Raises ValueError for anything but ids of the model and texts."""
         if stop is None:
             return cls(frozenset(() if config.eos_token is None else (config.eos_token,)), ())
-        several = isinstance(stop, Iterable) and not isinstance(stop, str | bytes)
-        entries = tuple(stop) if several else (stop,)
+        entries: tuple[Any, ...] = tuple(stop) if isinstance(stop, Iterable) and not isinstance(stop, str | bytes) else (stop,)
         for entry in entries:
             if isinstance(entry, bool) or not isinstance(entry, Integral | str) or entry == "":
                 raise ValueError(f"stop takes token ids and texts, got {entry!r}")

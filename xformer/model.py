@@ -222,7 +222,10 @@ class Model:
         return backends.from_numpy(self.xp, x, self.device)
 
     def _run(self, name, *arguments):
+        return self._bind(name)(self.params, *arguments)
+
+    def _bind(self, name):
         if name not in self._bound:
             function = functools.partial(getattr(self.functions, name), config=self.config, precision=self.precision)
             self._bound[name] = self.transform(function)
-        return self._bound[name](self.params, *arguments)
+        return self._bound[name]

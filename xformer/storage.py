@@ -27,9 +27,10 @@ DTYPES = {
 }
 
 
-def read(path: Path) -> dict[str, np.ndarray]:
+def read(path: Path, private: bool = False) -> dict[str, np.ndarray]:
     """The tensors of a safetensors file as read-only views of the mapped file: nothing is read before it is used.
 
+    `private` views may be written to, which the file never sees: for libraries that take no read-only memory.
     Raises ValueError when the file is truncated, corrupt, or holds a dtype that NumPy has not.
     """
     from safetensors import SafetensorError, safe_open
@@ -49,7 +50,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
     foreign = {entry["dtype"] for entry in header.values()} - DTYPES.keys()
     if foreign:
         raise ValueError(f"{path}: unsupported dtype {', '.join(sorted(foreign))}; supported: {', '.join(DTYPES)}")
-    data = np.memmap(path, np.uint8, "r", offset=0) if header else np.empty(0, np.uint8)
+    data = np.memmap(path, np.uint8, "c" if private else "r", offset=0) if header else np.empty(0, np.uint8)
     return {name: _view(data, 8 + length, entry) for name, entry in header.items()}
 
 

@@ -10,7 +10,7 @@ import math
 import operator
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tvm import te, tirx
 
@@ -19,6 +19,10 @@ Term = tuple[Any, int, int]  # an index, its extent, and its stride in elements
 
 class Array:
     """A symbol: `shape` and `strides` (in elements) from `offset` on, over the row-major buffer of `node`."""
+
+    if TYPE_CHECKING:  # the operators, which `namespace` gives
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = cast(Any, None)
+        __and__ = __rand__ = __or__ = __ror__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __invert__ = cast(Any, None)
 
     def __init__(self, node: Any, shape: Sequence[int], strides: Sequence[int] | None = None, offset: int = 0):
         self.node, self.shape, self.offset = node, tuple(shape), offset

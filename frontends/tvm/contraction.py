@@ -12,13 +12,14 @@ from tvm import te, tirx
 
 from xformer.frontends.tvm.array import Array, unravel
 from xformer.frontends.tvm.nodes import Node
-from xformer.frontends.tvm.target import Layout, Machine
+from xformer.frontends.tvm.target import Machine
+from xformer.frontends.tvm.weights import Layout
 
 
 class Packed(Array):
     """A weight (n, k) whose buffer is packed: it can be contracted with and its rows can be taken, nothing else."""
 
-    def __init__(self, node: Node, shape: tuple[int, int], layout: Layout):
+    def __init__(self, node: Node, shape: tuple[int, ...], layout: Layout):
         super().__init__(node, shape)
         self.layout = layout
 
@@ -46,7 +47,7 @@ class Pack(Node):
         return panels((), weight.shape, self.layout, weight.dtype, lambda n, k: weight.at(buffers[0], [n, k]))
 
 
-def panels(lead: tuple[int, ...], shape: tuple[int, int], layout: Layout, dtype: str, read: Callable) -> te.Tensor:
+def panels(lead: tuple[int, ...], shape: tuple[int, ...], layout: Layout, dtype: str, read: Callable) -> te.Tensor:
     """The compute that packs read(*lead, n, k)."""
     n, k = shape
 

@@ -73,7 +73,8 @@ class _Graph:
     """
 
     def __init__(self, nodes: Sequence[Node], outputs: Iterable[Node]):
-        self.outputs, self.taken = set(outputs), set()
+        self.outputs = set(outputs)
+        self.taken: set[Node] = set()
         self.readers: dict[Node, set[Node]] = {node: set() for node in nodes}
         self.constant: set[Node] = set()
         for node in nodes:

@@ -6,11 +6,13 @@ quantised by itself.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from xformer import params
+from xformer.cache import Cache
 
 STEP = 16  # lengths are multiples of it, so that rows of scores are whole vectors
 CAPACITIES = (128, 256, 512, 1024)
@@ -34,6 +36,12 @@ def capacity(count: int) -> int:
     return next((rung for rung in CAPACITIES if rung >= count), -(-count // CAPACITIES[-1]) * CAPACITIES[-1])
 
 
+def capacities(length: int, new: int) -> list[int]:
+    """The rungs that generation from prompts padded to `length` may use for up to `new` tokens."""
+    most = capacity(length + new)
+    return [*(rung for rung in CAPACITIES if length < rung < most), most]
+
+
 def padded(x: np.ndarray, extents: Sequence[int], left: bool = False) -> np.ndarray:
     """`x` with zeros up to `extents` on its first axes; on the second axis before it if `left`."""
     missing = [(0, extent - own) for own, extent in zip(x.shape, extents, strict=False)]
@@ -44,20 +52,55 @@ def padded(x: np.ndarray, extents: Sequence[int], left: bool = False) -> np.ndar
     return np.pad(x, missing + [(0, 0)] * (x.ndim - len(missing)))
 
 
-def fit(name: str, arguments: tuple, positions: int) -> tuple[tuple, tuple[slice, ...]]:
-    """The arguments of a model's function (after its parameters) on the ladder, and what of the result is asked for."""
-    if name == "decode":
-        ids, memory = arguments
-        return (padded(ids, memory.real.shape[:1]), memory), (slice(len(ids)),)
-    rows, length = arguments[0].shape[:2]
-    extents = batch(rows), max(length, min(tokens(length), positions))
-    if name == "prefill":
-        *given, memory = arguments
-        room = capacity(memory.capacity + extents[1] - length)
-        memory = params.map(lambda path, leaf: _stretched(leaf, extents[0], room), memory)
-        return (*(padded(x, extents, left=True) for x in given), memory), (slice(rows),)
-    wanted = (slice(rows),) if name in ("embed", "pool") else (slice(rows), slice(length))
-    return tuple(padded(x, extents) for x in arguments), wanted
+@dataclass(frozen=True)
+class Shape:
+    """What a call asks for, or what a program is compiled for; a function without a cache has no capacity."""
+
+    batch: int
+    length: int
+    capacity: int = 0
+
+    def __str__(self) -> str:
+        length = f" x {self.length} tokens" if self.length else ""
+        return f"{self.batch}{length}" + (f" in a cache of {self.capacity} columns" if self.capacity else "")
+
+    def holds(self, asked: "Shape") -> bool:
+        """Whether a call fits once it is padded: padding before a prompt takes columns of the cache too."""
+        if not asked.length:  # a step of decoding: its cache is there already
+            return self == asked
+        room = self.capacity - asked.capacity - (self.length - asked.length if asked.capacity else 0)
+        return self.batch >= asked.batch and self.length >= asked.length and room >= 0
+
+    @property
+    def size(self) -> int:
+        """How much there is to compute, for choosing the smallest."""
+        return self.batch * max(self.length, 1) * max(self.capacity, 1)
+
+
+def shape(arguments: tuple) -> Shape:
+    """The shape of a function's arguments (after its parameters), arrays or Specs. A step of decoding has length 0."""
+    first, last = arguments[0], arguments[-1]
+    if not isinstance(last, Cache):
+        return Shape(*first.shape[:2])
+    rows, capacity = last.real.shape
+    return Shape(rows, first.shape[1] if len(first.shape) == 2 else 0, capacity)
+
+
+def ladder(asked: Shape, positions: int) -> Shape:
+    """The next shape on the ladder."""
+    length = max(asked.length, min(tokens(asked.length), positions))
+    return Shape(batch(asked.batch), length, capacity(asked.capacity + length - asked.length) if asked.capacity else 0)
+
+
+def fit(arguments: tuple, wanted: Shape) -> tuple:
+    """The arguments padded to a shape: before a prompt, after anything else."""
+    if not wanted.capacity:
+        return tuple(padded(x, (wanted.batch, wanted.length)) for x in arguments)
+    *given, memory = arguments
+    if not wanted.length:
+        return padded(given[0], (wanted.batch,)), memory
+    memory = params.map(lambda path, leaf: _stretched(leaf, wanted.batch, wanted.capacity), memory)
+    return (*(padded(x, (wanted.batch, wanted.length), left=True) for x in given), memory)
 
 
 def _stretched(x: Any, rows: int, room: int) -> Any:

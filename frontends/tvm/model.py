@@ -1,88 +1,125 @@
-"""A compiled model: the handle of an eager one, with each function compiled for the shapes that it is called with."""
+"""A compiled model: the handle of an eager one, whose functions are programs for the shapes that they are called with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import array_api_compat.numpy
 import numpy as np
 
-from xformer import models, params
-from xformer import precision as precisions
+from xformer import params
 from xformer.config import Config
-from xformer.frontends.tvm import lengths, packing
+from xformer.frontends.tvm import lengths, weights
+from xformer.frontends.tvm.lengths import Shape
+from xformer.frontends.tvm.processor import Processor
 from xformer.frontends.tvm.program import Program
-from xformer.frontends.tvm.target import Machine, machine
 from xformer.model import Model
-from xformer.precision import FP32, Precision
+from xformer.precision import Precision
+from xformer.tokenizer import Tokenizer
 
-
-def compile(
-    model: Model, *shapes: tuple[int, int], target: str | Mapping[str, Any] | None = None, precision: str | Precision | None = None
-) -> "CompiledModel":
-    """`model` with its functions compiled for `target`: None for this CPU, an x86 `mcpu`, or a dict as TVM takes it.
-
-    Programs for the (batch, length) in `shapes` are compiled now, others at their first call, on a ladder of lengths.
-    Raises ValueError when the model's weights are prepared for another precision than is asked for.
-    """
-    tree, chosen = model.params, precisions.find(precision or model.precision)
-    if chosen is not model.precision:
-        if model.precision is not FP32:
-            raise ValueError(f"the model's weights are prepared for {model.precision.name}; {chosen.name} was asked for")
-        tree = models.find(model.config.model_type).prepare(tree, chosen.prepare)
-    compiled = CompiledModel(model, tree, chosen, machine(target))
-    for batch, length in shapes:
-        compiled.warm(batch, length)
-    return compiled
+Build = Callable[[Callable, tuple], Program]  # of a function over its parameters and arguments, given as Specs
 
 
 class CompiledModel(Model):
-    """A model whose functions are compiled; its parameters are packed for the target."""
+    """A model whose functions are compiled; its parameters are packed for a processor.
 
-    def __init__(self, model: Model, tree: Any, precision: Precision, target: Machine):
-        self.machine = target
+    With `build` functions are compiled as they are called, on a ladder of shapes; without it there are only `programs`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        tree: Any,
+        precision: Precision,
+        tokenizer: Tokenizer | None,
+        processor: Processor,
+        build: Build | None,
+        programs: Iterable[tuple[str, Program]] = (),
+    ):
+        self.processor, self.build = processor, build
         self.compiled: dict[str, CompiledFunction] = {}
-        packed = packing.prepare(tree, target)
-        super().__init__(model.config, packed, precision, array_api_compat.numpy, model.tokenizer, None, self._compiled)
+        super().__init__(config, tree, precision, array_api_compat.numpy, tokenizer, None, self._compiled)
+        for name, program in programs:
+            self.function(name).add(program)
 
     def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]}, compiled for {self.machine.name}>"
+        return f"{super().__repr__()[:-1]}, compiled for {self.processor.name}>"
 
-    def _compiled(self, function: Callable) -> "CompiledFunction":
-        """The hook of `Model`: each of the model's functions comes here once."""
-        name = function.func.__name__
-        self.compiled[name] = CompiledFunction(name, function, self.config, self.machine)
+    def function(self, name: str) -> "CompiledFunction":
+        """One of the model's functions: forward, embed, .. as its file calls them."""
+        self._bind(name)
         return self.compiled[name]
 
-    def warm(self, batch: int, length: int) -> None:
-        """Compile, by running it once on padding, what calls with `batch` rows of `length` tokens need."""
-        tokens = np.zeros((batch, length), np.int32)
-        if self._decodes:
-            self.generate(tokens, max_new_tokens=2, stop=(), mask=np.ones_like(tokens))
-        else:
-            self._run("embed", tokens, tokens == 0)
+    @property
+    def most_prompts(self) -> int | None:
+        """How many prompts a call of `generate` may have at once; None: any number."""
+        shapes = [lengths.shape(program.arguments[1:]) for program in self.function("prefill").programs.values()]
+        return None if self.build else max((shape.batch for shape in shapes), default=1)
 
-    def save(self, folder: Any) -> None:
-        """Not there: packed weights belong to one target. Save the model that this one was compiled from."""
-        raise ValueError("a compiled model holds weights packed for one target: save the model that it was compiled from")
+    def _compiled(self, function: Any) -> "CompiledFunction":
+        """The hook of `Model`: each of the model's functions comes here once."""
+        name = function.func.__name__
+        self.compiled[name] = CompiledFunction(name, function, self.config, self.build)
+        return self.compiled[name]
+
+    def save(self, folder: str | Path) -> None:
+        """Write the programs that are compiled so far, with all that they need, to a folder that `load` reads.
+
+        Raises ValueError when nothing is compiled yet, or where no linker is installed.
+        """
+        from xformer.frontends.tvm import artifact
+
+        artifact.save(self, folder)
 
 
 class CompiledFunction:
-    """One function of a model, with a program for each shape on the ladder that was called for."""
+    """One function of a model, with a program for each shape that was called for."""
 
-    def __init__(self, name: str, function: Callable, config: Config, target: Machine):
-        self.name, self.function, self.config, self.machine = name, function, config, target
+    def __init__(self, name: str, function: Callable, config: Config, build: Build | None):
+        self.name, self.function, self.config, self.build = name, function, config, build
         self.programs: dict[tuple, Program] = {}
 
     def __call__(self, tree: Any, *arguments: Any) -> Any:
-        arguments, wanted = lengths.fit(self.name, arguments, self.config.positions)
+        asked = lengths.shape(arguments)
+        wanted = lengths.ladder(asked, self.config.positions) if self.build else self._nearest(asked, len(arguments))
+        rows = len(arguments[0])
+        if wanted.batch < rows:  # only without a cache
+            parts = [self(tree, *(x[start : start + wanted.batch] for x in arguments)) for start in range(0, rows, wanted.batch)]
+            return np.concatenate(parts)
+        arguments = lengths.fit(arguments, wanted)
         result = self.program(tree, arguments)(tree, *arguments)
-        return (result[0][wanted], result[1]) if isinstance(result, tuple) else result[wanted]
+        if isinstance(result, tuple):
+            return result[0][:rows], result[1]
+        return result[:rows, : asked.length] if result.ndim == 3 else result[:rows]
+
+    def add(self, program: Program) -> Program:
+        """Take in a program for the shapes that it was compiled for."""
+        return self.programs.setdefault(_key(program.arguments[1:]), program)
 
     def program(self, tree: Any, arguments: tuple) -> Program:
-        """The program for the arguments' shapes, compiled if it is the first call with them."""
-        specs = params.map(lambda path, leaf: packing.spec(leaf), arguments)
-        key = tuple(leaf for _, leaf in params.items(specs))
-        if key not in self.programs:
-            given = (params.map(lambda path, leaf: packing.spec(leaf), tree), *specs)
-            self.programs[key] = Program(self.function, given, self.machine)
-        return self.programs[key]
+        """The program for the shapes of `arguments`, arrays or Specs; compiled if it is the first time."""
+        specs = params.map(lambda path, leaf: weights.spec(leaf), arguments)
+        found = self.programs.get(_key(specs))
+        if found is None and self.build:
+            return self.add(self.build(self.function, (params.map(lambda path, leaf: weights.spec(leaf), tree), *specs)))
+        if found is None:
+            raise ValueError(
+                f"there is no program for {self.name} with arguments of the shapes {', '.join(str(s.shape) for s in _key(specs))}"
+            )
+        return found
+
+    def _nearest(self, asked: Shape, count: int) -> Shape:
+        """The smallest shape that there is a program for and that holds what is asked for, or some rows of it at a time."""
+        shapes = [lengths.shape(program.arguments[1:]) for program in self.programs.values() if len(program.arguments) == count + 1]
+        fitting = [shape for shape in shapes if shape.holds(asked)]
+        if not fitting and not asked.capacity:
+            most = max((shape.batch for shape in shapes if shape.length >= asked.length), default=asked.batch)
+            fitting = [shape for shape in shapes if shape.holds(Shape(most, asked.length))]
+        if not fitting:
+            there = "; ".join(map(str, shapes)) or "none"
+            raise ValueError(f"this artifact has no program of {self.name} for {asked}; it has: {there}")
+        return min(fitting, key=lambda shape: shape.size)
+
+
+def _key(specs: tuple) -> tuple:
+    return tuple(leaf for _, leaf in params.items(specs))

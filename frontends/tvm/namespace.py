@@ -65,7 +65,7 @@ for _name, _function in {"lt": less, "le": less_equal, "gt": greater, "ge": grea
     setattr(Array, f"__{_name}__", lambda self, other, f=_function: f(self, other))
 Array.__neg__ = lambda self: negative(self)
 Array.__invert__ = lambda self: logical_not(self)
-Array.__hash__ = object.__hash__  # comparison gives arrays, as everywhere in the standard
+Array.__hash__ = object.__hash__  # type: ignore[method-assign]  # comparison gives arrays, as everywhere in the standard
 
 
 def where(condition: Array, x1: Array | Scalar, x2: Array | Scalar) -> Array:
@@ -123,7 +123,7 @@ def argmax(x: Array, *, axis: int) -> Array:
     """The index of the first maximum, as int32."""
     axis = _axis(x, axis)
     places = reshape(arange(x.shape[axis], dtype=int32), (-1,) + (1,) * (x.ndim - 1 - axis))
-    return _reduce("min", where(x == max(x, axis=axis, keepdims=True), places, 2**31 - 1), axis, False)
+    return _reduce("min", where(equal(x, max(x, axis=axis, keepdims=True)), places, 2**31 - 1), axis, False)
 
 
 def cumulative_sum(x: Array, *, axis: int, dtype: str | None = None) -> Array:

@@ -1,4 +1,4 @@
-"""Running compiled functions: NumPy arrays in and out, one thread on each CPU that this process may use."""
+"""Running compiled functions: NumPy arrays in and out, one thread on each CPU that this process may use. No compiler."""
 
 import contextlib
 import functools
@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import tvm
 
-from xformer.frontends.tvm.target import cpus
+from xformer.frontends.tvm.processor import cpus
+from xformer.frontends.tvm.weights import ALIGNMENT
 
-ALIGNMENT = 64  # bytes; compiled code loads whole vectors from the start of a tensor
 _ONE_CORE_EACH = -2  # tvm::runtime::threading::ThreadGroup::AffinityMode::kSpecifyOneCorePerThread
 
 
@@ -22,14 +23,18 @@ def tensor(array: Any) -> tvm.runtime.Tensor:
     if hasattr(array, "tensor"):  # a packed weight
         return array.tensor
     array = np.atleast_1d(np.ascontiguousarray(array))
-    if array.flags.writeable and array.ctypes.data % ALIGNMENT == 0 and array.dtype.isbuiltin == 1:
-        return tvm.runtime.from_dlpack(array)
-    return tvm.runtime.tensor(array)
+    if not array.flags.writeable or array.ctypes.data % ALIGNMENT:
+        return tvm.runtime.tensor(array)
+    if array.dtype == ml_dtypes.bfloat16:  # NumPy hands on no dtype but its own
+        return tvm.runtime.from_dlpack(array.view(np.uint16))._create_view(array.shape, "bfloat16")
+    return tvm.runtime.from_dlpack(array)
 
 
 def to_numpy(x: tvm.runtime.Tensor) -> np.ndarray:
     """The tensor's memory as a NumPy array."""
-    return np.from_dlpack(x) if x.dtype != "bfloat16" else x.numpy()
+    if x.dtype == "bfloat16":
+        return np.from_dlpack(x._create_view(x.shape, "uint16")).view(ml_dtypes.bfloat16)
+    return np.from_dlpack(x)
 
 
 @functools.cache

@@ -13,16 +13,10 @@ from xformer.frontends.tvm.array import Array
 from xformer.frontends.tvm.contraction import Packed
 from xformer.frontends.tvm.fusion import Kernel
 from xformer.frontends.tvm.nodes import Input, Write
-from xformer.frontends.tvm.target import Layout, Machine
+from xformer.frontends.tvm.program import Output
+from xformer.frontends.tvm.target import Machine
+from xformer.frontends.tvm.weights import PackedSpec
 from xformer.frontends.tvm.writing import write_function
-from xformer.params import Spec
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PackedSpec(Spec):
-    """The shape (n, k) and dtype of a weight, and the layout that its buffer has."""
-
-    layout: Layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,16 +26,22 @@ class Traced:
     module: tvm.IRModule
     inputs: tuple[str, ...]  # paths in the tuple of arguments
     result: Any  # the returned tree, with an Output for each array
-    rules: dict[str, str]  # kernel: rule
+    kernels: dict[str, "Distinct"]  # by the name of its function in the module
+
+    @property
+    def rules(self) -> list[str]:
+        """The rule of each distinct kernel that was scheduled."""
+        return [kernel.rule for kernel in self.kernels.values() if kernel.computes]
 
 
-@dataclasses.dataclass(frozen=True)
-class Output:
-    """An array of the result: the place of a returned tensor, or the path of the argument that it was written into."""
+@dataclasses.dataclass
+class Distinct:
+    """A kernel that is called once or more: the rule that scheduled it, its TE as a function (None: TE cannot express it)."""
 
-    shape: tuple[int, ...]
-    place: int | None
-    argument: str | None = None
+    rule: str
+    kernel: Kernel
+    computes: Any
+    calls: int = 0
 
 
 def trace(function: Callable, arguments: tuple, machine: Machine) -> Traced:
@@ -57,7 +57,7 @@ def trace(function: Callable, arguments: tuple, machine: Machine) -> Traced:
     inputs = tuple(node for node in nodes if isinstance(node, Input))
     groups = fusion.kernels(nodes, [x.node for x in outputs])
     returned = list(dict.fromkeys(x.node for x in outputs if not isinstance(x.node, Write | Input)))
-    module, rules = _module(inputs, groups, returned, machine)
+    module, distinct = _module(inputs, groups, returned, machine)
 
     def output(path: str, x: Array) -> Output:
         if isinstance(x.node, Write | Input):
@@ -67,7 +67,7 @@ def trace(function: Callable, arguments: tuple, machine: Machine) -> Traced:
             raise ValueError(f"the result {path or 'itself'} is a view; a function must return whole arrays")
         return Output(x.shape, returned.index(x.node))
 
-    return Traced(module, tuple(node.name for node in inputs), params.map(output, (result,))[0], rules)
+    return Traced(module, tuple(node.name for node in inputs), params.map(output, (result,))[0], distinct)
 
 
 def _symbol(path: str, leaf: Any) -> Array:
@@ -76,48 +76,78 @@ def _symbol(path: str, leaf: Any) -> Array:
     return Array(Input(path, leaf.shape, leaf.dtype), leaf.shape)
 
 
-def _module(inputs, groups, returned, machine) -> tuple[tvm.IRModule, dict[str, str]]:
+def _module(inputs, groups, returned, machine) -> tuple[tvm.IRModule, dict[str, Distinct]]:
     """Relax glue around the kernels; kernels that are the same are one function."""
     builder = relax.BlockBuilder()
     variables = {node: relax.Var(f"x{place}", _type(node)) for place, node in enumerate(inputs)}
     arguments = list(variables.values())
-    rules: dict[str, str] = {}
+    functions = _Functions(builder, machine)
     with builder.function("main", arguments):
         with builder.dataflow():
             for kernel in groups:
-                _emit(builder, kernel, variables, machine, rules)
+                _emit(builder, kernel, variables, functions.find(kernel))
             # A function that only writes into its arguments still has to return them.
             ends = [variables[node] for node in returned] or [variables[kernel.nodes[-1]] for kernel in groups[-1:]]
             ends += [variables[node] for kernel in groups for node in kernel.nodes if isinstance(node, Write)]
             result = builder.emit_output(relax.Tuple(ends))
         builder.emit_func_output(result)
-    return builder.get(), rules
+    return builder.get(), functions.distinct
 
 
-def _emit(builder, kernel: Kernel, variables, machine, rules) -> None:
+class _Functions:
+    """The functions of the distinct kernels: each is scheduled once, however many layers call it."""
+
+    def __init__(self, builder: relax.BlockBuilder, machine: Machine):
+        self.builder, self.machine = builder, machine
+        self.found: dict[tuple, Any] = {}
+        self.distinct: dict[str, Distinct] = {}
+
+    def find(self, kernel: Kernel) -> Any:
+        """The kernel's function, made at its first call."""
+        key = _key(kernel)
+        if key not in self.found:
+            self.found[key] = self._made(kernel)
+        self.distinct[self.found[key].name_hint].calls += 1
+        return self.found[key]
+
+    def _made(self, kernel: Kernel) -> Any:
+        if isinstance(kernel.nodes[0], Write):
+            rule, computes, function = "write", None, write_function(kernel.nodes[0])
+        else:
+            rule, computes = schedules.rule(kernel), unscheduled(kernel, self.machine)
+            function = schedules.apply(kernel, computes, self.machine).without_attr("global_symbol")
+        variable = self.builder.add_func(function, rule if rule == "write" else f"{rule}_{kernel.nodes[-1].name}")
+        self.distinct.setdefault(variable.name_hint, Distinct(rule, kernel, computes))
+        return variable
+
+
+def _key(kernel: Kernel) -> tuple:
+    """Equal for kernels that compute the same from arguments of the same shapes."""
+    places = {node: place for place, node in enumerate((*kernel.arguments, *kernel.nodes))}
+    steps = tuple((node.key, *(places[x.node] for x in node.operands)) for node in kernel.nodes)
+    arguments = tuple((node.shape, node.dtype) for node in kernel.arguments)
+    return arguments, steps, tuple(places[node] for node in kernel.results)
+
+
+def _emit(builder, kernel: Kernel, variables, function: Any) -> None:
     if isinstance(kernel.nodes[0], Write):
         (node,) = kernel.nodes
-        function = builder.add_func(write_function(node), "write")
-        operands = [variables[x.node] for x in node.operands]
-        variables[node] = builder.emit(relax.op.call_tir_inplace(function, operands, 0, _type(node)))
+        variables[node] = builder.emit(relax.op.call_tir_inplace(function, [variables[x.node] for x in node.operands], 0, _type(node)))
         return
-    rule = schedules.rule(kernel)
-    function = builder.add_func(scheduled(kernel, machine), f"{rule}_{kernel.nodes[-1].name}")
-    rules[function.name_hint] = rule
     types = [_type(node) for node in kernel.results]
     call = builder.emit(relax.call_tir(function, [variables[node] for node in kernel.arguments], types if len(types) > 1 else types[0]))
     for place, node in enumerate(kernel.results):
         variables[node] = builder.emit(relax.TupleGetItem(call, place)) if len(types) > 1 else call
 
 
-def scheduled(kernel: Kernel, machine: Machine) -> Any:
-    """The kernel's TE computes as one function, scheduled by its rule."""
+def unscheduled(kernel: Kernel, machine: Machine) -> Any:
+    """The kernel's TE computes as one function."""
     arguments = [te.placeholder(node.shape, node.dtype, name=f"x{place}") for place, node in enumerate(kernel.arguments)]
     tensors = dict(zip(kernel.arguments, arguments, strict=True))
     for node in kernel.nodes:
         tensors[node] = node.stage([tensors[x.node] for x in node.operands], machine)
     function = te.create_prim_func([*arguments, *(tensors[node] for node in kernel.results)])
-    return schedules.apply(kernel, function.with_attr("target", machine.target), machine).without_attr("global_symbol")
+    return function.with_attr("target", machine.target)
 
 
 def _type(node) -> Any:

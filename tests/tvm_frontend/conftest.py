@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from xformer.frontends.tvm import target
-from xformer.frontends.tvm.program import Program
+from xformer.frontends.tvm.building import build
+from xformer.frontends.tvm.tracing import trace
 from xformer.params import Spec
 
 
@@ -17,7 +18,7 @@ def run(machine):
 
     def compiled(function, *arrays):
         specs = tuple(Spec(array.shape, str(array.dtype)) for array in map(np.asarray, arrays))
-        return Program(function, specs, machine)(*arrays)
+        return build(function, specs, machine)(*arrays)
 
     return compiled
 
@@ -28,6 +29,6 @@ def kernels(machine):
 
     def counted(function, *arrays):
         specs = tuple(Spec(array.shape, str(array.dtype)) for array in arrays)
-        return sorted(Program(function, specs, machine).traced.rules.values())
+        return sorted(trace(function, specs, machine).rules)
 
     return counted

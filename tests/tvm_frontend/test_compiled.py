@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import test_minilm as minilm
+from compare import golden, relative, worst
 
 import xformer
 from xformer.frontends.tvm import compile, lengths
@@ -47,6 +49,35 @@ def test_shapes_off_the_ladder_and_the_pooler(bert):
     np.testing.assert_allclose(compiled(TOKENS, MASK, types), eager(TOKENS, MASK, types), atol=1e-5)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_heads_with_a_table_of_their_own_and_with_the_token_table(tied):
+    for preset in ("bert-tiny", "gpt2-tiny"):
+        sizes = xformer.config.replace(xformer.config.find(preset), tied=tied, head=preset == "bert-tiny", layers=1)
+        eager = xformer.init(sizes)
+        got = compile(eager).logits(TOKENS[:, :16], MASK[:, :16])
+        np.testing.assert_allclose(got, eager.logits(TOKENS[:, :16], MASK[:, :16]), atol=1e-5)
+
+
+def test_caches_of_other_capacities_give_the_same_tokens():
+    """Prompts for three rungs of the ladder, the last one with no room for padding."""
+    eager = xformer.init(xformer.config.replace(xformer.config.find("gpt2-tiny"), positions=300, layers=1))
+    compiled = compile(eager)
+    for length, rung in ((60, 128), (140, 256), (295, 512)):
+        prompts = RNG.integers(0, 500, (1, length)).tolist()
+        assert compiled.generate(prompts, 5, stop=()) == eager.generate(prompts, 5, stop=())
+        assert any(lengths.shape(program.arguments[1:]).capacity == rung for program in compiled.function("decode").programs.values())
+
+
+@minilm.pytestmark
+def test_minilm_embeds_as_the_eager_model_and_as_transformers(precision, figure):
+    eager = xformer.load(minilm.FOLDER, precision=precision)
+    texts = minilm.SENTENCES[:5]
+    got, same, wanted = compile(eager).embed(texts), eager.embed(texts), golden("minilm")["vectors"][:5]
+    figure(f"MiniLM, compiled against transformers, {precision.name}: relative", relative(got, wanted))
+    assert relative(got, wanted) <= minilm.BOUNDS[precision.name]
+    assert worst(got, same) <= (1e-5 if precision.name == "fp32" else worst(same, wanted))
+
+
 def test_shapes_on_one_rung_share_a_program(bert):
     _, compiled = bert
     for length in (17, 20, 32):
@@ -88,8 +119,3 @@ def test_bad_input_is_refused_before_anything_is_compiled(gpt2):
 def test_weights_of_another_precision_are_refused():
     with pytest.raises(ValueError, match="prepared for int8; bf16 was asked for"):
         compile(xformer.init("bert-tiny", precision="int8"), precision="bf16")
-
-
-def test_saving_a_compiled_model_says_what_to_save(bert):
-    with pytest.raises(ValueError, match="save the model that it was compiled from"):
-        bert[1].save("anywhere")

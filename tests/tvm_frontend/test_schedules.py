@@ -6,8 +6,8 @@ import pytest
 import tvm
 
 import xformer
-from xformer import ops, params
-from xformer.frontends.tvm import target
+from xformer import ops
+from xformer.frontends.tvm import packing, target
 from xformer.frontends.tvm.tracing import trace
 from xformer.params import Spec
 
@@ -58,20 +58,6 @@ def test_bias_activation_and_residual_are_part_of_the_contraction(kernels):
     assert kernels(layer, x, np.zeros((64, 64), np.float32), ROW, x) == ["contraction"]
 
 
-def test_the_number_of_kernels_does_not_grow_with_depth(machine):
-    def count(layers):
-        config = xformer.config.replace(xformer.config.find("bert-tiny"), layers=layers)
-        model = xformer.models.find("bert")
-
-        def forward(p, tokens, mask):
-            return model.forward(p, tokens, mask, config=config, precision=xformer.FP32)
-
-        arguments = (model.spec(config), Spec((1, 16), "int32"), Spec((1, 16), "bool"))
-        return len(trace(forward, arguments, machine).rules)
-
-    assert count(2) == count(4)
-
-
 def test_the_same_computation_twice_is_one_kernel(kernels):
     assert len(kernels(lambda x: ops.softmax(x) + ops.softmax(x), np.zeros((4, 64), np.float32))) == 1
 
@@ -97,7 +83,7 @@ def test_other_processors_compile_without_saturating_instructions(name, precisio
         return ops.gelu(chosen.contract(x, weight) + bias)
 
     traced = trace(layer, (Spec((20, 64)), Spec((48, 64)), Spec((48,))), machine)
-    kernels = {name: f for name, f in traced.module.functions.items() if name.name_hint in traced.rules}
+    kernels = {name: f for name, f in traced.module.functions.items() if name.name_hint in traced.kernels}
     module = tvm.IRModule({name.name_hint: f.with_attr("global_symbol", name.name_hint) for name, f in kernels.items()})
     assembly = tvm.tirx.build(module, machine.target).inspect_source("asm")
     assert "vpmaddubsw" not in assembly
@@ -114,13 +100,11 @@ def test_a_target_of_another_kind_is_refused():
 
 
 def test_packing_keeps_every_element(machine):
-    from xformer.frontends.tvm import packing
-
     weight = RNG.standard_normal((19, 7)).astype(np.float32)
-    packed = packing.prepare(xformer.blocks.Linear(weight), machine).weight
+    packer = packing.Packer(xformer.FP32, machine)
+    packed = packer.weight(weight)
     columns, depth = packed.layout.columns, packed.layout.depth
     whole = packed.tensor.numpy().transpose(0, 2, 1, 3).reshape(-1, packed.tensor.shape[1] * depth)
     assert columns == packed.tensor.shape[2]
     np.testing.assert_array_equal(whole[:19, :7], weight)
     assert (whole[19:] == 0).all()
-    assert [path for path, _ in params.items(xformer.blocks.Linear(weight))] == ["weight"]

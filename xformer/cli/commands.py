@@ -14,8 +14,8 @@ from typer.core import TyperGroup
 import xformer
 from xformer import backends, checks
 from xformer.checkpoint import WEIGHTS
+from xformer.cli import compilation, exchange, terminal
 from xformer.cli import doctor as diagnosis
-from xformer.cli import exchange, terminal
 from xformer.cli import parity as parities
 from xformer.cli.exchange import Continuations, Vectors
 from xformer.model import Model
@@ -79,13 +79,15 @@ OF_ENCODERS = ("normalize",)
 OF_DECODERS = ("max_new_tokens", "temperature", "top_k", "top_p", "seed", "stop")
 EMBED, GENERATE = defaults(Model.embed), defaults(Model.generate)
 Folder = Annotated[Path, typer.Argument(help="A Hugging Face folder, or one that `xformer prepare` wrote.", show_default=False)]
+Runnable = Annotated[Path, typer.Argument(help="The same, or one that `xformer compile` wrote.", show_default=False)]
+Target = Annotated[str | None, option(None, "--target", "A CPU as LLVM calls it, such as haswell or znver4.", "this one")]
 Json = Annotated[bool, option(TEXT, "--json", "Print JSON, and nothing else, on standard output.")]
 
 
 @app.command()
 def run(
     context: typer.Context,
-    folder: Folder,
+    folder: Runnable,
     texts: Annotated[list[str] | None, typer.Argument(help="Texts. Without any: the lines of --file or of standard input.")] = None,
     file: Annotated[Path | None, option(TEXT, "--file", "One text a line; - is standard input.")] = None,
     output: Annotated[Path | None, option(TEXT, "--output", "Write vectors as .npy, .npz or .json, text as .txt or .json.")] = None,
@@ -105,12 +107,10 @@ def run(
     """Embed texts with an encoder, or continue them with a decoder."""
     given = exchange.read(texts, file)
     with terminal.progress("loading", None):
-        xp = backends.find(namespace)
-        model = xformer.load(folder, xp, precision, device)
-        if namespace == "jax":  # eagerly it would compile each operation for each length
-            from xformer.frontends.jax import compile
-
-            model = compile(model)
+        if compilation.is_compiled(folder):
+            model = compilation.load(folder, context.params)
+        else:
+            model = compilation.ready(xformer.load(folder, namespace, precision, device))
     decodes = hasattr(model.functions, "decode")
     options = suited(context, model, decodes)
     if output is not None:
@@ -119,6 +119,8 @@ def run(
         terminal.stream(given[0], model.stream(given[0], **options))
         return
     size = checks.count(batch_size, "batch_size")
+    if decodes and (most := getattr(model, "most_prompts", None)):  # of a compiled model
+        size = min(size, most)
     result = proceed(model, given, size, options) if decodes else embed(model, given, size, options)
     if output is not None:
         exchange.write(output, result)
@@ -180,6 +182,35 @@ def prepare(
         model = xformer.load(folder, precision=precision)
         model.save(output)
     print(f"{output}: {model.precision.name}, {(output / WEIGHTS).stat().st_size / 1e6:.1f} MB of weights")
+
+
+@app.command()
+def compile(
+    folder: Folder,
+    output: Annotated[Path, typer.Argument(help="The folder to write; a compiled model there is replaced.", show_default=False)],
+    batch: Annotated[list[int] | None, option(None, "--batch", "Rows of a call. May be repeated.", "1")] = None,
+    length: Annotated[list[int] | None, option(None, "--length", "Tokens of a row or prompt, at most. May be repeated.", "128")] = None,
+    max_new_tokens: Annotated[int, option(None, "--max-new-tokens", "Of a decoder.")] = GENERATE["max_new_tokens"],
+    precision: Annotated[str | None, option(None, "--precision", ", ".join(PRECISIONS), "the folder's, or fp32")] = None,
+    target: Target = None,
+) -> None:
+    """Compile a model through TVM and save it: `xformer run` then needs no compiler, and calls of other shapes are padded."""
+    print(compilation.compiled(folder, output, batch or (), length or (), max_new_tokens, precision, target))
+
+
+@app.command()
+def explain(
+    model: Annotated[str, typer.Argument(help="A Hugging Face folder, or the name of a preset.", show_default=False)],
+    kernel: Annotated[str | None, option(None, "--kernel", "Show this one: its TE, and its TIR as scheduled.", False)] = None,
+    layers: Annotated[int | None, option(None, "--layers", "With so many layers.", "the model's")] = None,
+    batch: Annotated[int, option(None, "--batch", "Rows of a call.")] = 1,
+    length: Annotated[int | None, option(None, "--length", "Tokens of a row or prompt.", "128")] = None,
+    precision: Annotated[str, option(None, "--precision", ", ".join(PRECISIONS))] = "fp32",
+    target: Target = None,
+    as_json: Json = False,
+) -> None:
+    """Show the distinct kernels that TVM would compile: how often each is called, and which rule scheduled it."""
+    compilation.show(compilation.explained(model, layers, batch, length, precision, target), kernel, as_json)
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """What a person sees: progress on standard error, tables and text on standard output."""
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -79,6 +80,18 @@ def _cosines(result: Vectors) -> None:
     console.print(table)
     if shown < count:
         console.print(f"The first {shown} of {count} texts; --output or --json gives all vectors.")
+
+
+def kernels(found: list[Any]) -> None:
+    """What each function of a model became: its distinct kernels, how often each is called, and which rule made it."""
+    console = _console()
+    for function, group in itertools.groupby(found, key=lambda kernel: kernel.function):
+        rows = list(group)
+        table = _table("kernel", "rule", "calls", "result")
+        for kernel in rows:
+            table.add_row(kernel.name, kernel.rule, str(kernel.calls), kernel.result)
+        console.print(table)
+        console.print(f"{function}: {len(rows)} distinct kernels, {sum(kernel.calls for kernel in rows)} calls", soft_wrap=True)
 
 
 def parity(rows: list[dict[str, str]]) -> None:

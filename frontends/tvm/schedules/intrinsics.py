@@ -63,4 +63,4 @@ def _registered(name: str, lanes: int, fused: bool) -> str:
 
 def register(dot: Dot, machine: Machine) -> Any:
     """The name of a dot product's intrinsic, known to TVM from now on."""
-    return _registered(dot.intrinsic, machine.lanes, dot.intrinsic.endswith("_vnni"))
+    return _registered(dot.intrinsic, machine.lanes, str(dot.intrinsic).endswith("_vnni"))

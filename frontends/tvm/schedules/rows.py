@@ -60,10 +60,14 @@ def vectors(schedule: Schedule, block: Any, lanes: int) -> None:
 
 
 def _inline(schedule: Schedule) -> None:
-    """Leave out element-wise blocks that one block reads, or that need nothing of this kernel."""
+    """Leave out element-wise blocks that one block reads, or that need nothing of this kernel.
+
+    Where several blocks would then need nothing either, the one that they read stays: all of them run under its row loop.
+    """
     outputs = {loops.name(schedule, block) for block in schedule.get_output_blocks(schedule.get_sblock("root"))}
     for block in loops.blocks(schedule):
         if loops.is_reduction(schedule, block) or loops.name(schedule, block) in outputs:
             continue
-        if len(schedule.get_consumers(block)) == 1 or not schedule.get_producers(block):
+        consumers = schedule.get_consumers(block)
+        if len(consumers) == 1 or not (schedule.get_producers(block) or sum(len(schedule.get_producers(c)) == 1 for c in consumers) > 1):
             schedule.compute_inline(block)

@@ -1,0 +1,62 @@
+"""What a model's functions become: the distinct kernels, how often each is called, and what it was made of and into."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+
+from xformer import models
+from xformer.config import Config
+from xformer.frontends.tvm import compiler, packing
+from xformer.frontends.tvm.target import machine
+from xformer.frontends.tvm.tracing import Distinct, trace
+from xformer.precision import Precision
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One distinct kernel of one of a model's functions: its rule, how often it is called, its results."""
+
+    function: str
+    name: str
+    rule: str
+    calls: int
+    result: str
+    computes: Any
+    scheduled: Any
+
+    @property
+    def te(self) -> str:
+        """What is computed, as TVMScript; "" for a kernel that is written as a loop."""
+        return "" if self.computes is None else _text(self.computes)
+
+    @property
+    def tir(self) -> str:
+        """How it is computed, as TVMScript."""
+        return _text(self.scheduled)
+
+
+def explain(config: Config, shape: tuple[int, ...], precision: Precision, target: str | Mapping[str, Any] | None) -> list[Explanation]:
+    """As `xformer.frontends.tvm.explain` says."""
+    to, model = machine(target), models.find(config.model_type)
+    tree = packing.specs(config, precision, to)
+    wanted = dict(compiler.functions(config, hasattr(model, "decode"), *compiler.asked(config, *shape)))
+    found: list[Explanation] = []
+    for name, arguments in wanted.items():
+        function = functools.partial(getattr(model, name), config=config, precision=precision)
+        traced = trace(function, (tree, *arguments), to)
+        found += [_explained(name, kernel, distinct, traced.module) for kernel, distinct in traced.kernels.items()]
+    return found
+
+
+def _explained(function: str, kernel: str, distinct: Distinct, module: tvm.IRModule) -> Explanation:
+    result = ", ".join(f"{node.dtype}[{', '.join(map(str, node.shape))}]" for node in distinct.kernel.results)
+    return Explanation(function, f"{function}.{kernel}", distinct.rule, distinct.calls, result, distinct.computes, module[kernel])
+
+
+def _text(function: Any) -> str:
+    """A function without the attributes and imports that each has."""
+    lines = function.without_attr("target").script().splitlines()
+    return "\n".join(line for line in lines if line and not line.startswith("# ") and "T.func_attr" not in line)
