@@ -35,11 +35,13 @@ def main(
     """Measure every library on this hardware in every precision, against NumPy fp32 in the same minutes."""
     if context.invoked_subcommand:
         return
-    namespaces = _chosen("--namespace", namespace, cells.NAMESPACES[_chosen("--hardware", [hardware], cells.NAMESPACES)[0]])
+    known = cells.NAMESPACES[_chosen("--hardware", [hardware], cells.NAMESPACES)[0]]
+    namespaces = _chosen("--namespace", namespace or [name for name in known if name not in cells.ON_REQUEST], known)
     precisions = _chosen("--precision", precision, PRECISIONS)
     wanted = _selected(workloads.workloads(_chosen("--extent", [extent], workloads.EXTENTS)[0]), workload)
     console, problems = Console(), Console(stderr=True)
     found, left_out = cells.runners(hardware, namespaces)
+    left_out |= {name: reason for name, reason in cells.ON_REQUEST.items() if name in known and name not in namespaces}
     for name, reason in left_out.items():
         problems.print(f"not measured: {name}: {reason}", highlight=False, markup=False)
     if not found:

@@ -12,11 +12,13 @@ from benchmarks.measure import Call
 from benchmarks.workloads import LENGTHS, NEW, Workload
 from xformer import backends, cache, ops
 from xformer.model import Model
+from xformer.parity.effective import arithmetic, distance
 from xformer.precision import PRECISIONS, Precision
 
 PROBE = 5  # tokens after the first in the trial of a decode
 NAMESPACES = {"cpu": ("numpy", "jax", "tvm"), "gpu": ("cupy", "jax", "torch"), "tpu": ("jax",)}
 KINDS = {"cpu": ("cpu",), "gpu": ("gpu", "cuda"), "tpu": ("tpu",)}  # of devices, as the libraries call them
+ON_REQUEST = {"tvm": "only with --namespace tvm: its pinned threads and those of the others slow each other down in one process"}
 NOT_TIMED = {"array_api_strict": "checks conformance, is not meant to be fast", "jax eager": "jax is timed compiled"}
 
 
@@ -136,14 +138,6 @@ def contraction(runner: Runner, precision: Precision) -> Peak:
     return Peak(2 * size**3 / seconds, arithmetic(precision, difference))
 
 
-def arithmetic(precision: Precision, difference: float) -> str:
-    """What a contraction was computed in, by its relative difference to the exact product of its operands."""
-    if precision.accumulator == "int32":
-        return f"{precision.name}, exact" if difference == 0 else f"{precision.name}, NOT exact"
-    rounding = next(name for name, most in (("fp32", 1e-5), ("tf32", 1e-3), ("bf16", float("inf"))) if difference < most)
-    return rounding if precision.name == "fp32" else f"{precision.name}, {rounding} sums"
-
-
 def _contract(runner: Runner, precision: Precision, size: int) -> tuple[float, float]:
     """Seconds of the fastest of five, and the relative difference to the exact product."""
     xp, draw = backends.find(runner.namespace), np.random.default_rng(0)
@@ -157,5 +151,4 @@ def _contract(runner: Runner, precision: Precision, size: int) -> tuple[float, f
         result = contract(a, b)
         backends.to_numpy(result[0, 0])  # waits for the work without moving the result
         seconds.append(time.perf_counter() - start)
-    exact = np.matmul(*(backends.to_numpy(x).astype(np.float64) for x in (a, b.T)))
-    return min(seconds), float(np.linalg.norm(backends.to_numpy(result) - exact) / np.linalg.norm(exact))
+    return min(seconds), distance(result, a, b)

@@ -28,7 +28,7 @@ class Ends:
         for entry in entries:
             if isinstance(entry, bool) or not isinstance(entry, Integral | str) or entry == "":
                 raise ValueError(f"stop takes token ids and texts, got {entry!r}")
-            if isinstance(entry, Integral) and not 0 <= entry < config.vocab_size:
+            if isinstance(entry, Integral) and not 0 <= int(entry) < config.vocab_size:
                 raise ValueError(f"stop id {entry} is outside the vocabulary [0, {config.vocab_size})")
         return cls(frozenset(int(e) for e in entries if isinstance(e, Integral)), tuple(e for e in entries if isinstance(e, str)))
 
