@@ -92,6 +92,13 @@ def rivals(session: nox.Session) -> None:
     session.run("python", "-m", "benchmarks.rivals", *session.posargs)
 
 
+def run(session: nox.Session, module: str, hardware: str, precision: str | None) -> None:
+    """Run a benchmark with what follows `--`, less what this file has answered."""
+    chosen = ["--precision", precision] if precision else []
+    rest = [argument for argument in session.posargs if argument != "--ahead"]
+    session.run("python", "-m", module, "--hardware", hardware, *chosen, *rest)
+
+
 def without(session: nox.Session, hardware: str, precision: str | None) -> None:
     """What a benchmark does where its hardware is not: fail if it was required, else compile for it ahead of time or be skipped.
 
@@ -104,9 +111,7 @@ def without(session: nox.Session, hardware: str, precision: str | None) -> None:
         session.skip(reason)
     session.log(f"{reason}: compiling ahead of time")
     install(session, f"ahead-{hardware}", "-e")
-    chosen = ["--precision", precision] if precision else []
-    rest = [argument for argument in session.posargs if argument != "--ahead"]
-    session.run("python", "-m", "benchmarks.ahead", "--hardware", hardware, *chosen, *rest)
+    run(session, "benchmarks.ahead", hardware, precision)
 
 
 def bench(hardware: str, precision: str | None) -> None:
@@ -117,8 +122,7 @@ def bench(hardware: str, precision: str | None) -> None:
             without(session, hardware, precision)
             return
         install(session, f"bench-{hardware}", "-e", weights=True)  # run from this folder, which would hide an installed copy
-        chosen = ["--precision", precision] if precision else []
-        session.run("python", "-m", "benchmarks", "--hardware", hardware, *chosen, *session.posargs)
+        run(session, "benchmarks", hardware, precision)
 
     ahead = {"tpu": "; without one compiled for v4 to tpu7x", "gpu": "; `-- --ahead` compiles for some without one"}.get(hardware, "")
     session.__doc__ = f"Encoders and decoders on a {HARDWARE[hardware]}, {precision or 'every precision'}{ahead}."

@@ -27,7 +27,8 @@ def main(
     precision: Annotated[list[str] | None, typer.Option(help="only this one; may be repeated")] = None,
     namespace: Annotated[list[str] | None, typer.Option(help="only this library; may be repeated")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="only workloads whose name contains this; may be repeated")] = None,
-    extent: Annotated[str, typer.Option(help="quick (the two smallest workloads), usual, or full (larger batches too)")] = "usual",
+    quick: Annotated[bool, typer.Option("--quick", help="the two smallest workloads")] = False,
+    full: Annotated[bool, typer.Option("--full", help="larger batches and longer texts too")] = False,
     budget: Annotated[float, typer.Option(min=0.1, help="seconds a cell may take; one that would need more is skipped")] = 8.0,
     output: Annotated[Path, typer.Option(help="folder for the results")] = Path("results"),
     require_hardware: Annotated[bool, typer.Option(help="fail when there is no such hardware")] = False,
@@ -38,7 +39,9 @@ def main(
     known = cells.NAMESPACES[_chosen("--hardware", [hardware], cells.NAMESPACES)[0]]
     namespaces = _chosen("--namespace", namespace or [name for name in known if name not in cells.ON_REQUEST], known)
     precisions = _chosen("--precision", precision, PRECISIONS)
-    wanted = _selected(workloads.workloads(_chosen("--extent", [extent], workloads.EXTENTS)[0]), workload)
+    if quick and full:
+        raise typer.BadParameter("--quick and --full exclude each other")
+    wanted = _selected(workloads.workloads("quick" if quick else "full" if full else "usual"), workload)
     console, problems = Console(), Console(stderr=True)
     found, left_out = cells.runners(hardware, namespaces)
     left_out |= {name: reason for name, reason in cells.ON_REQUEST.items() if name in known and name not in namespaces}
@@ -65,10 +68,14 @@ def main(
 @app.command("report")
 def show_again(
     files: Annotated[list[Path], typer.Argument(help="JSON files of results", exists=True, dir_okay=False)],
-    short: Annotated[bool, typer.Option(help="one line a workload and library")] = False,
+    short: Annotated[bool, typer.Option(help="one small table")] = False,
 ) -> None:
     """Show stored results as Markdown, those of the same machine and versions as one."""
-    for result in report.merged(report.read(path) for path in files):
+    try:
+        results = report.merged(report.read(path) for path in files)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from problem
+    for result in results:
         typer.echo(summary.table(result) if short else report.markdown(result))
 
 

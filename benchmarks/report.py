@@ -96,6 +96,11 @@ def _form(result: dict[str, Any]) -> Form:
     return FORMS[result.get("kind", "measured")]
 
 
+def rows_of(result: dict[str, Any]) -> list[Any]:
+    """A stored result's rows, as what they were."""
+    return [_form(result).row(**row) for row in result["rows"]]
+
+
 def cells(row: Any) -> dict[str, str]:
     """A row's texts by column."""
     form = next(form for form in FORMS.values() if isinstance(row, form.row))
@@ -125,9 +130,9 @@ def markdown(result: dict[str, Any]) -> str:
     lines += [f"- not measured: {name}: {reason}" for name, reason in result["left_out"].items()]
     form = _form(result)
     lines += ["", *(f"- {line}" for line in form.legend)]
-    rows = [form.row(**row) for row in result["rows"]]
-    for workload in dict.fromkeys(row.workload for row in rows):
-        table = [form.columns, ["---"] * len(form.columns), *(cells(row).values() for row in rows if row.workload == workload)]
+    every = rows_of(result)
+    for workload in dict.fromkeys(row.workload for row in every):
+        table = [form.columns, ["---"] * len(form.columns), *(cells(row).values() for row in every if row.workload == workload)]
         lines += ["", f"## {workload}", "", *("| " + " | ".join(text.replace("|", "/") for text in line) + " |" for line in table)]
     return "\n".join(lines) + "\n"
 
@@ -139,8 +144,8 @@ def merged(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         key = json.dumps([result["title"], result["machine"], result["versions"]])
         if key in found:
             names = ("workload", "precision", "namespace", *_form(result).names)
-            rows = {tuple(row[name] for name in names): row for row in found[key]["rows"] + result["rows"]}
-            found[key] = result | {"rows": list(rows.values()), "left_out": found[key]["left_out"] | result["left_out"]}
+            last = {tuple(row[name] for name in names): row for row in found[key]["rows"] + result["rows"]}
+            found[key] = result | {"rows": list(last.values()), "left_out": found[key]["left_out"] | result["left_out"]}
         else:
             found[key] = result
     return list(found.values())
@@ -150,7 +155,7 @@ def read(path: Path) -> dict[str, Any]:
     """A result that `store` wrote. Raises ValueError for anything else."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
-        return result | {"rows": [asdict(_form(result).row(**row)) for row in result["rows"]]}
+        return result | {"rows": [asdict(row) for row in rows_of(result)]}
     except (ValueError, TypeError, KeyError) as problem:
         raise ValueError(f"{path}: not a benchmark's result ({type(problem).__name__}: {problem})") from problem
 

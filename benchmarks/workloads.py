@@ -11,7 +11,6 @@ import xformer
 from xformer.config import PRESETS, Config
 from xformer.model import Model
 
-EXTENTS = ("quick", "usual", "full")
 PROMPT, NEW = 32, 64  # of a decode: tokens given, tokens generated
 LENGTHS = (16, 128, 512, PROMPT, PROMPT + NEW)  # what a frontend compiles for: a generation of any number of tokens is one program
 

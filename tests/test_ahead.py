@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import xformer
-from benchmarks import report, workloads
+from benchmarks import report, summary, workloads
 from benchmarks.ahead import __main__ as command
 from benchmarks.ahead import chips, count, pool, worker
 from benchmarks.ahead.rows import Row
@@ -200,6 +200,15 @@ def test_the_command_reports_every_cell_and_fails_where_none_was_compiled(tmp_pa
     assert len(stored["rows"]) == 12
     assert sum(bool(row["skipped"]) for row in stored["rows"]) == (12 if fails else 3)
     assert "gpt2 decode 1x32" in result.output
+
+
+def test_a_summary_has_a_column_a_chip():
+    stored = report.read(Path(__file__).parent.parent / "benchmarks" / "results" / "ahead-tpu.json")
+    lines = summary.table(stored).splitlines()
+    assert lines[0] == "| workload | precision | devices | v4 | v5e | v5p | v6e | tpu7x |"
+    first = stored["rows"][0]
+    assert (first["chip"], first["devices"]) == ("v4", 1)
+    assert lines[2].startswith(f"| {first['workload']} | {first['precision']} | 1 | ESTIMATE {1e3 * first['estimate']:.3f} ms | ")
 
 
 @pytest.mark.parametrize("arguments", [["--hardware", "npu"], ["--precision", "fp8"], ["--chip", "h100"], ["--devices", "3"]])

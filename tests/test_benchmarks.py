@@ -335,7 +335,7 @@ def test_results_of_one_machine_merge_and_the_last_of_a_cell_counts():
 def test_a_summary_has_a_line_a_library_and_a_column_a_precision():
     decode = Row("gpt2 decode 1x32", "fp32", "numpy", [2.0], 31.5, 1.0, 0.1, 1.0)
     lines = summary.table(report.collected("t", [*rows(), decode], {}, WHERE)).splitlines()
-    assert lines[0] == "|  |  | INT8 | FP32 |"
+    assert lines[0] == "| workload | namespace | INT8 | FP32 |"
     assert lines[2:] == ["| w | jax | 450.0 ms (1.25) |  |", "| w | numpy |  |  |", "| gpt2 decode 1x32 | numpy |  | 32 tokens/s (1.00) |"]
 
 
@@ -351,6 +351,8 @@ def test_another_file_is_no_result(tmp_path, content):
     path.write_text(content)
     with pytest.raises(ValueError, match="not a benchmark's result"):
         report.read(path)
+    told = CliRunner().invoke(app, ["report", str(path)])
+    assert (told.exit_code, "not a benchmark's result" in " ".join(told.output.replace("│", " ").split())) == (2, True)
 
 
 def test_facts_name_the_machine_and_what_is_installed():
@@ -363,12 +365,17 @@ def test_facts_name_the_machine_and_what_is_installed():
 # --------------------------------------------------------------------------------------------------------- command line
 @pytest.mark.parametrize(
     "arguments",
-    [["--hardware", "npu"], ["--precision", "fp8"], ["--namespace", "tensorflow"], ["--workload", "llama"], ["--extent", "huge"]],
+    [["--hardware", "npu"], ["--precision", "fp8"], ["--namespace", "tensorflow"], ["--workload", "llama"]],
 )
 def test_unknown_choices_are_refused_with_the_known_ones(arguments):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert "known:" in result.output
+
+
+def test_the_smallest_and_the_largest_extent_exclude_each_other():
+    result = CliRunner().invoke(app, ["--quick", "--full"])
+    assert (result.exit_code, "exclude each other" in result.output) == (2, True)
 
 
 def test_C64_missing_hardware_is_told_and_may_be_a_failure():
@@ -403,7 +410,7 @@ def test_an_interrupted_run_keeps_what_it_measured(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "measured", measured)
-    assert CliRunner().invoke(app, ["--namespace", "numpy", "--extent", "quick", "--output", str(tmp_path)]).exit_code == 130
+    assert CliRunner().invoke(app, ["--namespace", "numpy", "--quick", "--output", str(tmp_path)]).exit_code == 130
     assert [row["samples"] for row in report.read(tmp_path / "bench-cpu.json")["rows"]] == [[0.1]]
 
 
@@ -412,10 +419,10 @@ def test_settings_that_slow_numpy_down_do_not_reach_it():
     script = f"""
 import os, runpy, sys
 os.execve = lambda path, arguments, environment: print(arguments[1:], [name in environment for name in {SLOW!r}]) or sys.exit(7)
-sys.argv = ["benchmarks", "--extent", "quick"]
+sys.argv = ["benchmarks", "--quick"]
 runpy.run_module("benchmarks", run_name="__main__")
 """
     root = str(Path(__file__).parent.parent)
     environment = os.environ | {"OPENBLAS_CORETYPE": "Haswell", "PYTHONPATH": os.pathsep.join([root, *filter(None, sys.path)])}
     result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout.strip()) == (7, "['-m', 'benchmarks', '--extent', 'quick'] [False, False]")
+    assert (result.returncode, result.stdout.strip()) == (7, "['-m', 'benchmarks', '--quick'] [False, False]")
