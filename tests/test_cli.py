@@ -251,8 +251,9 @@ def test_a_folder_that_is_no_model(tmp_path):
     assert f"{tmp_path / 'config.json'}: no such file" in fail("run", tmp_path, "hello")
 
 
-def test_debug_shows_where_an_error_came_from(tmp_path):
-    failed = spawn("--debug", "run", tmp_path, "hello")
+@pytest.mark.parametrize(("before", "behind"), [(["--debug"], []), ([], ["--debug"])])
+def test_debug_shows_where_an_error_came_from(tmp_path, before, behind):
+    failed = spawn(*before, "run", tmp_path, "hello", *behind)
     assert failed.returncode == 1
     assert "Traceback" in failed.stderr
     assert "FileNotFoundError" in failed.stderr
@@ -305,14 +306,15 @@ def test_an_encoding_without_the_models_letters_is_no_error(decoder):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a pipe with a name says when the program reads")
-def test_ctrl_c_ends_with_130_and_no_traceback(encoder, tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_terminate_end_without_traceback(encoder, tmp_path, number, code):
     os.mkfifo(tmp_path / "pipe")
     command = [sys.executable, "-c", HEEDING, "run", encoder, "--file", tmp_path / "pipe"]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     with open(tmp_path / "pipe", "w"):  # waits until the child has opened it
-        child.send_signal(signal.SIGINT)
+        child.send_signal(number)
     _, errors = child.communicate(timeout=60)
-    assert child.returncode == 130
+    assert child.returncode == code
     assert "Traceback" not in errors
 
 

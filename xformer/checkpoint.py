@@ -119,7 +119,11 @@ def _config(options, model, present, tensors: int) -> Config:
         fields["ffn"] = 4 * fields["width"]
     if isinstance(fields.get("eos_token"), list):
         raise ValueError(f"config.json: eos_token_id = {fields['eos_token']!r} is not supported; supported: one integer or null")
-    config = Config(options["model_type"], **fields, **present)
+    try:
+        config = Config(options["model_type"], **fields, **present)
+    except ValueError as error:
+        named = [f"{field} is {key}" for field, (key, *_) in model.CONFIG.items() if field in str(error).split()]
+        raise ValueError(f"{error} (in config.json, {', '.join(named)})") from error
     if config.layers > tensors:  # before a tree of that many layers is made
         raise ValueError(f"config.json: {model.CONFIG['layers'][0]} = {config.layers}, but there are only {tensors} tensors")
     return config

@@ -29,6 +29,12 @@ REPORTED = (ValueError, TypeError, OSError, ImportError, FloatingPointError)
 class Commands(TyperGroup):
     """Ends as a program does: the library's errors in words and code 2, Ctrl-C with 130, a closed pipe with 1 (as in rich)."""
 
+    def parse_args(self, ctx, args):
+        """`--debug` may stand behind the verb as well."""
+        end = args.index("--") if "--" in args else len(args)
+        debug = ["--debug"] if "--debug" in args[:end] else []
+        return super().parse_args(ctx, [*debug, *(argument for argument in args[:end] if argument != "--debug"), *args[end:]])
+
     def invoke(self, ctx):
         try:
             super().invoke(ctx)
