@@ -89,13 +89,25 @@ def test_bad_input_is_refused_by_its_own_length():
 
 # ----------------------------------------------------------------------------------------------------------- ahead of time
 def test_shapes_compiled_ahead_need_no_compilation_later():
-    encoder = frontend.compile(xformer.init("bert-tiny", 1), shapes=[(4, 30)])
-    decoder = frontend.compile(xformer.init("gpt2-tiny", 1), shapes=[(4, 10, 16)])
+    encoder = frontend.compile(xformer.init("bert-tiny", 1), (4, 30))
+    decoder = frontend.compile(xformer.init("gpt2-tiny", 1), (4, 10, 16))
     with compilations() as found:
         encoder(ids(4, 32))
         decoder.generate(ids(4, 9), 15)
         decoder.generate(ids(4, 12), 5, temperature=1.0)
     assert set(found) <= {"broadcast_in_dim", "convert_element_type"}  # the zeros of an empty cache
+
+
+def test_a_model_is_compiled_in_a_precision_and_for_a_device_that_are_asked_for():
+    model = xformer.init("bert-tiny", 1)
+    compiled = frontend.compile(model, precision="int8", device="cpu")
+    assert (compiled.precision.name, compiled.device.platform) == ("int8", "cpu")
+    tokens = np.array([[1, 2, 3]])
+    np.testing.assert_array_equal(compiled(tokens), frontend.compile(xformer.init("bert-tiny", 1, "jax", "int8"))(tokens))
+    with pytest.raises(ValueError, match="prepared for int8; bf16 was asked for"):
+        frontend.compile(compiled, precision="bf16")
+    with pytest.raises(ValueError, match="no device 'tpu'"):
+        frontend.compile(model, device="tpu")
 
 
 def test_a_program_is_lowered_from_sizes_alone():
@@ -113,7 +125,7 @@ jax.numpy.arange(3) + 1
 counts = {{}}
 jax.monitoring.register_event_listener(lambda event, **_: counts.update({{event: counts.get(event, 0) + 1}}))
 frontend.keep_compiled({str(tmp_path)!r})
-frontend.compile(xformer.init("bert-tiny", 1), shapes=[(1, 16)])
+frontend.compile(xformer.init("bert-tiny", 1), (1, 16))
 print(counts.get("/jax/compilation_cache/cache_hits", 0), counts.get("/jax/compilation_cache/cache_misses", 0))
 """
     runs = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split() for _ in range(2)]

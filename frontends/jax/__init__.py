@@ -2,12 +2,15 @@
 
 from xformer.frontends import jax as frontend
 
-model = frontend.compile(xformer.load("folder", precision="int8"))
+model = frontend.compile(xformer.load("folder"), (8, 128), precision="int8")
 model.embed(["one text", "another"])
+model.save("exported")
+frontend.load("exported").embed(["a third"])  # on a CPU, CUDA or TPU, of any batch and length
 """
 
 from xformer.frontends.jax import trees  # first: whatever else is imported may define nodes
 from xformer.frontends.jax.ahead import keep_compiled, lower
+from xformer.frontends.jax.export import load
 from xformer.frontends.jax.layers import Recomputed, Stacked, recompute, stack, unstack
 from xformer.frontends.jax.model import LENGTHS, Compiled, compile, jit
 
@@ -19,6 +22,7 @@ __all__ = [
     "compile",
     "jit",
     "keep_compiled",
+    "load",
     "lower",
     "recompute",
     "stack",

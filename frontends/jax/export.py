@@ -1,9 +1,10 @@
-"""A model as one file: its programs for CPU, CUDA and TPU, of any batch and length, beside the weights that they read.
+"""A model as a folder: its programs for CPU, CUDA and TPU, of any batch and length, beside the weights that they read.
 
-The file is a safetensors file. Its metadata has "format" ("xformer-jax 1"), "precision", "config" and "leaves": JSON, the
-last the names of the tensors that every program takes first, in this order. A tensor "program.NAME" holds the bytes that
-`jax.export.deserialize` reads; what each program takes after the leaves and returns is in PROGRAMS. A program whose trees
-are caches takes and returns the leaves of one: every layer's keys, every layer's values, real, position.
+Programs and weights are one safetensors file, beside the tokenizer's files. Its metadata has "format" ("xformer-jax 1"),
+"precision", "config" and "leaves": JSON, the last the names of the tensors that every program takes first, in this order. A
+tensor "program.NAME" holds the bytes that `jax.export.deserialize` reads; what each program takes after the leaves and
+returns is in PROGRAMS. A program whose trees are caches takes and returns the leaves of one: every layer's keys, every
+layer's values, real, position.
 """
 
 import dataclasses
@@ -20,13 +21,16 @@ import numpy as np
 from jax import export
 
 from xformer import backends, cache, params, storage
+from xformer import tokenizer as tokenizers
 from xformer.config import Config
+from xformer.frontends import SAVED
 from xformer.frontends.jax import loop, trees
 from xformer.frontends.jax.model import LENGTHS, Compiled
 from xformer.model import Model
-from xformer.precision import INT32, Precision, find
+from xformer.precision import INT32, find
 
 FORMAT, PLATFORMS = "xformer-jax 1", ("cpu", "cuda", "tpu")
+EXPORTED = SAVED["jax"]
 PROGRAMS = {  # name: what it takes after the leaves; b batch, t tokens, s cache, v vocabulary
     "forward": ("tokens", "mask"),  # int32 (b, t), bool (b, t) -> (b, t, d) of an encoder, (b, t, v) of a decoder
     "embed": ("tokens", "mask"),  # -> (b, d)
@@ -38,14 +42,14 @@ PROGRAMS = {  # name: what it takes after the leaves; b batch, t tokens, s cache
 }
 
 
-def save(model: Model, path: str | Path) -> None:
-    """Write `model` as one file. Any namespace will do; a write that fails leaves an old file whole.
+def save(model: Model, folder: str | Path) -> None:
+    """Write `model` to `folder`. Any namespace will do; a write that fails leaves old files whole.
 
     Raises ValueError for INT32: the range of its operands depends on the length, which a program of any length does not know.
     """
     if model.precision is INT32:
         raise ValueError("int32 cannot be exported for any length; fp32, bf16 and int8 can")
-    path = Path(path)
+    folder = Path(folder)
     tree = trees.place(model.params)
     names = _names(tree)
     tensors = {name: backends.to_numpy(leaf) for name, leaf in zip(names, jax.tree.leaves(tree), strict=True)}
@@ -53,48 +57,56 @@ def save(model: Model, path: str | Path) -> None:
         tensors[f"program.{name}"] = np.frombuffer(_exported(name, function, tree, model.config), np.uint8)
     config = json.dumps(dataclasses.asdict(model.config))
     metadata = {"format": FORMAT, "precision": model.precision.name, "config": config, "leaves": json.dumps(names)}
-    with storage.replacing(path) as (temporary,):
-        storage.write(temporary, tensors, metadata)
+    texts = {} if model.tokenizer is None else model.tokenizer.files()
+    folder.mkdir(parents=True, exist_ok=True)
+    with storage.replacing(*(folder / name for name in texts), folder / EXPORTED) as (*others, exported):
+        for path, text in zip(others, texts.values(), strict=True):
+            path.write_text(text, encoding="utf-8")
+        storage.write(exported, tensors, metadata)
 
 
-def load(path: str | Path, device: Any = None) -> "Exported":
-    """The model in a file that `save` wrote, run by the programs in it.
+def load(folder: str | Path, device: Any = None) -> "Exported":
+    """The model in a folder that `save` wrote, or in its file of programs alone, run by them; it needs no file of a model.
 
-    Raises ValueError when the file is corrupt or not one of these.
+    `device` is a name that `xformer doctor` lists, or a device of JAX. Raises ValueError when the file is corrupt or not one
+    of these.
     """
     from safetensors import safe_open
 
-    path = Path(path)
+    folder = Path(folder)
+    path = folder / EXPORTED if folder.is_dir() else folder
     tensors = storage.read(path)
     with safe_open(path, framework="numpy") as file:
         metadata = file.metadata() or {}
     if metadata.get("format") != FORMAT:
         raise ValueError(f"{path}: format {metadata.get('format')!r}, expected {FORMAT!r}")
+    device = backends.find_device(jnp, device)
     leaves = tuple(backends.from_numpy(jnp, tensors[name], device) for name in json.loads(metadata["leaves"]))
     programs = {
         name.removeprefix("program."): export.deserialize(bytearray(tensor))
         for name, tensor in tensors.items()
         if name.startswith("program.")
     }
-    return Exported(Config(**json.loads(metadata["config"])), leaves, find(metadata["precision"]), programs, device)
+    config = Config(**json.loads(metadata["config"]))
+    tokenizer = tokenizers.load(path.parent, config.positions)
+    return Exported(Model(config, leaves, find(metadata["precision"]), jnp, tokenizer, device, functions=_functions_of(programs)))
 
 
 class Exported(Compiled):
-    """What `load` returns: a model that runs its file's programs, by ids; it has no tokenizer."""
+    """What `load` returns: a model whose functions are its file's programs."""
 
-    def __init__(self, config: Config, leaves: tuple, precision: Precision, programs: dict[str, export.Exported], device: Any):
-        run = SimpleNamespace(**{name: _callable(name, program) for name, program in programs.items()})
-        super().__init__(Model(config, leaves, precision, jnp, None, device, functions=run), LENGTHS)
+    def __init__(self, model: Model):
+        super().__init__(model, LENGTHS)
 
     def __repr__(self) -> str:
         return f"<{self.config.model_type}: exported, {params.count(self.params) / 1e6:.1f} M numbers, {self.precision.name}>"
 
-    def embed_ids(self, tokens: Any, mask: Any = None) -> jax.Array:
-        """The mean (b, d) of each row's hidden states over its real tokens."""
-        return self._run("embed", *self._inputs(tokens, mask, None))
-
     def _greedy(self, *arrays, capacity):
         return self._run("greedy", *arrays, self._array(np.zeros(capacity, bool)))
+
+
+def _functions_of(programs):
+    return SimpleNamespace(**{name: _callable(name, program) for name, program in programs.items()})
 
 
 def _functions(model) -> dict[str, Callable]:

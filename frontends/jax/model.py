@@ -1,31 +1,47 @@
 """The model whose functions XLA compiles: a few shapes serve every length, and greedy generation stays on the device."""
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xformer import backends, checks, sampling
+from xformer import backends, checks, models, sampling
+from xformer.frontends import precision_for
 from xformer.frontends.jax import ahead, loop, trees
 from xformer.generate import Plan, Transcript
 from xformer.model import Model
+from xformer.precision import Precision
 
 LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
-def compile(model: Model, shapes: Iterable[tuple[int, ...]] = (), lengths: Sequence[int] = LENGTHS) -> "Compiled":
-    """`model` compiled by XLA, its parameters moved to JAX if they live elsewhere.
+def compile(
+    model: Model,
+    *shapes: tuple[int, ...],
+    precision: str | Precision | None = None,
+    device: Any = None,
+    lengths: Sequence[int] = LENGTHS,
+) -> "Compiled":
+    """`model` compiled by XLA for `device` (its own, or the first), its parameters moved there if they live elsewhere.
 
     Texts and caches are padded to the next of `lengths`, and each function is compiled at its first call with a new batch
     or one of these; () compiles every length as it comes. `shapes` are compiled now: (batch, length), or for generation
-    (batch, length of the prompt, new tokens).
+    (batch, length of the prompt, new tokens). Padding changes results by rounding only.
 
-    Padding changes results by rounding only.
+    Raises ValueError when the model's weights are prepared for another precision than is asked for.
     """
-    compiled = Compiled(model, sorted(lengths))
+    chosen = precision_for(model, precision)
+    own = model.device if model.xp is jnp else None
+    where = own if device is None else backends.find_device(jnp, device)
+    tree = trees.place(model.params, where)
+    if model.precision is not chosen:
+        tree = models.find(model.config.model_type).prepare(tree, chosen.prepare)
+    placed = Model(model.config, tree, chosen, jnp, model.tokenizer, where, functions=model.functions)
+    compiled = Compiled(placed, sorted(lengths))
     for shape in shapes:
         compiled.compile_for(*shape)
     return compiled
@@ -53,6 +69,15 @@ class Compiled(Model):
         return super().logits(tokens, mask, token_types)[:, : np.shape(tokens)[1]]
 
     __call__.__doc__, logits.__doc__ = Model.__call__.__doc__, Model.logits.__doc__
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder that `xformer.frontends.jax.load` reads: programs for CPU, CUDA and TPU, of any batch and length.
+
+        Raises ValueError for INT32, whose operands' range depends on the length.
+        """
+        from xformer.frontends.jax import export
+
+        export.save(self, folder)
 
     def compile_for(self, batch: int, length: int, new: int = 0) -> None:
         """Compile for `batch` rows of at most `length` tokens and, where `new` is given, as many new ones."""

@@ -27,17 +27,26 @@ params.on_node(register)
 
 
 def place(tree: Any, device: Any = None) -> Any:
-    """The tree with its leaves, which may be arrays of any namespace, in JAX; a leaf in two places is moved once."""
+    """The tree with its leaves, which may be arrays of any namespace, in JAX; a leaf in two places is moved once.
+
+    Without a `device`, arrays of JAX stay where they are.
+    """
     moved: dict[int, jax.Array] = {}
 
     def move(leaf):
-        if isinstance(leaf, jax.Array):
+        if isinstance(leaf, jax.Array) and (device is None or leaf.devices() == {device}):
             return leaf
         if id(leaf) not in moved:
-            moved[id(leaf)] = backends.from_numpy(jnp, leaf if isinstance(leaf, np.ndarray) else backends.to_numpy(leaf), device)
+            moved[id(leaf)] = _moved(leaf, device)
         return moved[id(leaf)]
 
     return jax.tree.map(move, tree)
+
+
+def _moved(leaf, device):
+    if isinstance(leaf, jax.Array):
+        return jax.device_put(leaf, device)
+    return backends.from_numpy(jnp, leaf if isinstance(leaf, np.ndarray) else backends.to_numpy(leaf), device)
 
 
 def shapes(tree: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from xformer import config as presets
 from xformer import precision as precisions
 from xformer.config import Config
+from xformer.frontends import SAVED
 from xformer.model import Model
 from xformer.precision import Precision
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MANIFEST", "compile", "explain", "jit", "load"]
 
-MANIFEST = "manifest.json"  # a folder with it holds a compiled model
+MANIFEST = SAVED["tvm"]
 Target = str | Mapping[str, Any] | None
 
 _RUNTIME_ONLY = "TVM_USE_RUNTIME_LIB"  # with "1" in this variable TVM imports without its compiler

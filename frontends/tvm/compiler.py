@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from xformer import checks, params
-from xformer import precision as precisions
 from xformer.cache import Cache
 from xformer.config import Config
+from xformer.frontends import precision_for
 from xformer.frontends.tvm import lengths, packing, weights
 from xformer.frontends.tvm.building import build
 from xformer.frontends.tvm.model import CompiledModel
@@ -16,7 +16,7 @@ from xformer.frontends.tvm.program import Program
 from xformer.frontends.tvm.target import machine
 from xformer.model import Model
 from xformer.params import Spec
-from xformer.precision import FP32, Precision
+from xformer.precision import Precision
 
 NEW = inspect.signature(Model.generate).parameters["max_new_tokens"].default
 
@@ -25,9 +25,7 @@ def compile(
     model: Model, *shapes: tuple[int, ...], target: str | Mapping[str, Any] | None, precision: str | Precision | None
 ) -> CompiledModel:
     """As `xformer.frontends.tvm.compile` says."""
-    chosen = precisions.find(precision or model.precision)
-    if model.precision not in (chosen, FP32):
-        raise ValueError(f"the model's weights are prepared for {model.precision.name}; {chosen.name} was asked for")
+    chosen = precision_for(model, precision)
     wanted = [asked(model.config, *shape) for shape in shapes]
     to = machine(target)
     tree = packing.prepare(model.params, model.config, chosen, to)

@@ -66,7 +66,7 @@ def test_options_that_do_not_fit_a_compiled_model_are_refused(decoder):
 
 
 def test_a_folder_with_other_things_is_not_overwritten(decoder, tmp_path):
-    assert "is there already, and is no compiled model" in run("compile", decoder, decoder, code=2)
+    assert "is there already, and is no model compiled through TVM" in run("compile", decoder, decoder, code=2)
     assert "LLVM knows no CPU 'i8080'" in run("compile", decoder, tmp_path / "out", "--target", "i8080", code=2)
     assert "the model has 128 positions" in run("compile", decoder, tmp_path / "out", "--length", 129, code=2)
     assert not (tmp_path / "out").exists()

@@ -18,6 +18,7 @@ from xformer.cli import compilation, exchange, terminal
 from xformer.cli import doctor as diagnosis
 from xformer.cli import parity as parities
 from xformer.cli.exchange import Continuations, Vectors
+from xformer.frontends import SAVED
 from xformer.model import Model
 from xformer.parity import report
 from xformer.parity.places import PLACES
@@ -98,7 +99,7 @@ def run(
     file: Annotated[Path | None, option(TEXT, "--file", "One text a line; - is standard input.")] = None,
     output: Annotated[Path | None, option(TEXT, "--output", "Write vectors as .npy, .npz or .json, text as .txt or .json.")] = None,
     as_json: Json = False,
-    namespace: Annotated[str, option(PLACE, "--namespace", ", ".join(backends.NAMESPACES))] = "numpy",
+    namespace: Annotated[str | None, option(PLACE, "--namespace", ", ".join(backends.NAMESPACES), "numpy")] = None,
     precision: Annotated[str | None, option(PLACE, "--precision", ", ".join(PRECISIONS), "the folder's, or fp32")] = None,
     device: Annotated[str | None, option(PLACE, "--device", "One that `xformer doctor` lists, such as cuda:0.")] = None,
     batch_size: Annotated[int, option(PLACE, "--batch-size", "How many texts to compute at once.")] = EMBED["batch_size"],
@@ -113,10 +114,10 @@ def run(
     """Embed texts with an encoder, or continue them with a decoder."""
     given = exchange.read(texts, file)
     with terminal.progress("loading", None):
-        if compilation.is_compiled(folder):
+        if compilation.frontend_of(folder):
             model = compilation.load(folder, context.params)
         else:
-            model = compilation.ready(xformer.load(folder, namespace, precision, device))
+            model = compilation.ready(xformer.load(folder, namespace or "numpy", precision, device))
     decodes = hasattr(model.functions, "decode")
     options = suited(context, model, decodes)
     if output is not None:
@@ -199,8 +200,20 @@ def compile(
     max_new_tokens: Annotated[int, option(None, "--max-new-tokens", "Of a decoder.")] = GENERATE["max_new_tokens"],
     precision: Annotated[str | None, option(None, "--precision", ", ".join(PRECISIONS), "the folder's, or fp32")] = None,
     target: Target = None,
+    through: Annotated[str, option(None, "--through", ", ".join(SAVED))] = "tvm",
 ) -> None:
-    """Compile a model through TVM and save it: `xformer run` then needs no compiler, and calls of other shapes are padded."""
+    """Compile a model and save it, for `xformer run` to run without its files.
+
+    Through TVM: for one processor; no compiler is needed then, and calls of other shapes are padded. Through JAX: for CPU,
+    CUDA and TPU, any batch and length.
+    """
+    if through not in SAVED:
+        raise ValueError(f"--through {through}: unknown; known: {', '.join(SAVED)}")
+    if through == "jax":
+        if batch or length or target:
+            raise ValueError("--batch, --length and --target do not go with --through jax: it compiles for any of them")
+        print(compilation.exported(folder, output, precision))
+        return
     print(compilation.compiled(folder, output, batch or (), length or (), max_new_tokens, precision, target))
 
 

@@ -12,23 +12,30 @@ from xformer import backends, checkpoint
 from xformer import config as presets
 from xformer.cli import terminal
 from xformer.config import Config
-from xformer.frontends import tvm
+from xformer.frontends import SAVED, tvm
 from xformer.model import Model
 
 LENGTH = 128  # where none is asked for
 
 
-def is_compiled(folder: Path) -> bool:
-    """Whether a folder holds a compiled model."""
-    return (folder / tvm.MANIFEST).is_file()
+def frontend_of(folder: Path) -> str | None:
+    """Which frontend compiled the model in a folder; None where it is not a compiled one."""
+    return next((frontend for frontend, name in SAVED.items() if (folder / name).is_file()), None)
 
 
 def load(folder: Path, asked: dict[str, Any]) -> Model:
     """A compiled model. Raises ValueError for options that ask for another namespace, precision or device than it has."""
-    model = tvm.load(folder)
-    for name, own in {"namespace": "numpy", "precision": model.precision.name, "device": None}.items():
-        if asked[name] not in (None, own):
-            raise ValueError(f"--{name} {asked[name]}: {folder} is compiled, for {model.processor.name} in {model.precision.name}")
+    if frontend_of(folder) == "jax":
+        from xformer.frontends import jax
+
+        model: Model = jax.load(folder, asked["device"])
+        own, made_for = {"namespace": "jax", "device": asked["device"]}, "JAX"
+    else:
+        model = compiled_model = tvm.load(folder)
+        own, made_for = {"namespace": "numpy", "device": None}, compiled_model.processor.name
+    for name, value in {**own, "precision": model.precision.name}.items():
+        if asked[name] not in (None, value):
+            raise ValueError(f"--{name} {asked[name]}: {folder} is compiled, for {made_for} in {model.precision.name}")
     return model
 
 
@@ -41,12 +48,22 @@ def ready(model: Model) -> Model:
     return compile(model)
 
 
+def exported(folder: Path, output: Path, precision: str | None) -> str:
+    """Compile the model in `folder` through JAX, for any batch and length, and save it to `output`; say what was written."""
+    from xformer.frontends import jax
+
+    _check_output(output, "jax")
+    with terminal.progress("compiling", None):
+        result = jax.compile(xformer.load(folder), precision=precision)
+        result.save(output)
+    return f"{output}: {result.precision.name} for CPU, CUDA and TPU, {(output / SAVED['jax']).stat().st_size / 1e6:.1f} MB"
+
+
 def compiled(
     folder: Path, output: Path, batches: Sequence[int], lengths: Sequence[int], new: int, precision: str | None, target: str | None
 ) -> str:
-    """Compile the model in `folder` for every batch with every length, and save it to `output`; say what was written."""
-    if output.exists() and not is_compiled(output) and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(f"{output} is there already, and is no compiled model")
+    """Compile the model in `folder` through TVM, for every batch with every length, and save it to `output`; say what was written."""
+    _check_output(output, "tvm")
     with terminal.progress("compiling", None):
         model = xformer.load(folder)
         shapes = itertools.product(batches or [1], lengths or [usual_length(model.config)], [new])
@@ -56,6 +73,12 @@ def compiled(
     programs = sum(len(function.programs) for function in result.compiled.values())
     what = f"{result.precision.name} for {result.processor.name}"
     return f"{output}: {what}, {programs} programs in {libraries:.1f} MB, {weights:.1f} MB of weights"
+
+
+def _check_output(output, frontend):
+    """Only a folder of the same frontend is replaced, or an empty one."""
+    if output.exists() and frontend_of(output) != frontend and (not output.is_dir() or any(output.iterdir())):
+        raise ValueError(f"{output} is there already, and is no model compiled through {frontend.upper()}")
 
 
 def explained(name: str, layers: int | None, batch: int, length: int | None, precision: str, target: str | None) -> list[Any]:
