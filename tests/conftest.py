@@ -1,9 +1,11 @@
 """What every test may ask for: an Array API namespace (`namespace`, `xp`), a way to run a model in one (`runner`), a precision.
 
 Namespaces are those of `xformer.backends.NAMESPACES` that are installed here; the header of a run says which are not, and why.
-`--namespace NAME` asks for some of them and fails where one is missing.
+`--namespace NAME` asks for some of them, or for the Array API module of that name, and fails where one is missing.
+Tests that docs/contract.md names have the mark `contract`.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +23,19 @@ APART = {
     HERE / "tvm_frontend": "apache-tvm",
     HERE / "onnx_nodes": "onnx",
 }  # folders of sessions of their own
-NO_BFLOAT16 = pytest.mark.xfail(strict=True, raises=TypeError, reason="array_api_strict has only the standard's own dtypes: no bfloat16")
+CONTRACT = set(re.findall(r"`(\w+\.py::\w+)`", (HERE.parent / "docs" / "contract.md").read_text(encoding="utf-8")))
 
 
 # ------------------------------------------------------------------------------------------------ which namespaces there are
 def pytest_addoption(parser):
-    parser.addoption("--namespace", action="append", choices=tuple(backends.NAMESPACES), help="run on this namespace only (repeatable)")
+    parser.addoption("--namespace", action="append", help="run on this namespace only, or on this module (repeatable)")
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "contract: one of the tests that docs/contract.md names")
     asked = config.getoption("namespace")
+    for name in set(asked or ()) - backends.NAMESPACES.keys():
+        backends.NAMESPACES[name] = backends.Library(name, name)
     absent = {name: reason for name in asked or backends.NAMESPACES if (reason := why_absent(name))}
     if asked and absent:
         raise pytest.UsageError(f"--namespace: {'; '.join(absent.values())}")
@@ -60,6 +65,11 @@ def pytest_report_header(config):
     lines += [f"namespace left out: {reason}" for reason in config.stash[ABSENT].values()]
     lines += [f"left out: tests/{folder.name}, which needs {what}" for folder, what in APART.items() if not _asks_for(folder, config)]
     return lines
+
+
+def pytest_itemcollected(item):
+    if f"{item.path.name}::{getattr(item, 'originalname', item.name)}" in CONTRACT:
+        item.add_marker("contract")
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -141,8 +151,10 @@ def precision(request):
 def bfloat16(request):
     """For a test that needs this dtype: an expected failure on namespaces without it."""
     places = [request.getfixturevalue(name) for name in ("namespace", "runner", "compiled") if name in request.fixturenames]
-    if any(str(place) == "array_api_strict" for place in places):
-        request.applymarker(NO_BFLOAT16)
+    for name in {getattr(place, "namespace", place) for place in places}:
+        if backends.verb(backends.find(name), "bfloat16") is None:
+            reason = f"{name} has only the standard's own dtypes: no bfloat16"
+            request.applymarker(pytest.mark.xfail(strict=True, raises=TypeError, reason=reason))
 
 
 # ------------------------------------------------------------------------------------------------------------ figures to show
