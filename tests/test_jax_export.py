@@ -109,8 +109,22 @@ def test_int32_is_refused_by_name(tmp_path):
 
 def test_another_format_is_refused(tmp_path):
     xformer.storage.write(tmp_path / "model", {"a": np.zeros(3, np.float32)}, {"format": "pt"})
-    with pytest.raises(ValueError, match="format 'pt', expected 'xformer-jax 1'"):
+    with pytest.raises(ValueError, match="format 'pt', expected 'xformer-jax 2'"):
         export.load(tmp_path / "model")
+
+
+def test_no_flipped_bit_is_loaded(tmp_path):
+    export.save(xformer.init(SMALL, 0), tmp_path)
+    path, generator = tmp_path / export.EXPORTED, np.random.default_rng(0)
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    for place in [*generator.integers(0, 8 + length, 40), *generator.integers(8 + length, len(content), 40)]:
+        bit = 1 << int(generator.integers(8))
+        path.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+        with pytest.raises(ValueError, match=r"exported.safetensors"):
+            export.load(tmp_path)
+    path.write_bytes(content)
+    assert export.load(tmp_path).generate([[1, 2]], 2, stop=()) == xformer.init(SMALL, 0).generate([[1, 2]], 2, stop=())
 
 
 READER = """

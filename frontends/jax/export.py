@@ -1,14 +1,15 @@
 """A model as a folder: its programs for CPU, CUDA and TPU, of any batch and length, beside the weights that they read.
 
-Programs and weights are one safetensors file, beside the tokenizer's files. Its metadata has "format" ("xformer-jax 1"),
-"precision", "config" and "leaves": JSON, the last the names of the tensors that every program takes first, in this order. A
-tensor "program.NAME" holds the bytes that `jax.export.deserialize` reads; what each program takes after the leaves and
-returns is in PROGRAMS. A program whose trees are caches takes and returns the leaves of one: every layer's keys, every
-layer's values, real, position.
+Programs and weights are one safetensors file, beside the tokenizer's files. Its metadata has "format" ("xformer-jax 2"),
+"precision", "config" and "leaves": JSON, the last the names of the tensors that every program takes first, in this order;
+and "digest", the SHA-256 of all else, which files of the first version lack. A tensor "program.NAME" holds the bytes that
+`jax.export.deserialize` reads; what each program takes after the leaves and returns is in PROGRAMS. A program whose trees
+are caches takes and returns the leaves of one: every layer's keys, every layer's values, real, position.
 """
 
 import dataclasses
 import functools
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,8 @@ from xformer.frontends.jax.model import LENGTHS, Compiled
 from xformer.model import Model
 from xformer.precision import INT32, find
 
-FORMAT, PLATFORMS = "xformer-jax 1", ("cpu", "cuda", "tpu")
+FORMAT, PLATFORMS = "xformer-jax 2", ("cpu", "cuda", "tpu")
+UNSIGNED = "xformer-jax 1"  # the first version: the same, without a digest
 EXPORTED = SAVED["jax"]
 PROGRAMS = {  # name: what it takes after the leaves; b batch, t tokens, s cache, v vocabulary
     "forward": ("tokens", "mask"),  # int32 (b, t), bool (b, t) -> (b, t, d) of an encoder, (b, t, v) of a decoder
@@ -57,6 +59,7 @@ def save(model: Model, folder: str | Path) -> None:
         tensors[f"program.{name}"] = np.frombuffer(_exported(name, function, tree, model.config), np.uint8)
     config = json.dumps(dataclasses.asdict(model.config))
     metadata = {"format": FORMAT, "precision": model.precision.name, "config": config, "leaves": json.dumps(names)}
+    metadata["digest"] = _digest(metadata, tensors)
     texts = {} if model.tokenizer is None else model.tokenizer.files()
     folder.mkdir(parents=True, exist_ok=True)
     with storage.replacing(*(folder / name for name in texts), folder / EXPORTED) as (*others, exported):
@@ -78,8 +81,11 @@ def load(folder: str | Path, device: Any = None) -> "Exported":
     tensors = storage.read(path)
     with safe_open(path, framework="numpy") as file:
         metadata = file.metadata() or {}
-    if metadata.get("format") != FORMAT:
+    written = metadata.pop("digest", None)
+    if metadata.get("format") not in (FORMAT, UNSIGNED):
         raise ValueError(f"{path}: format {metadata.get('format')!r}, expected {FORMAT!r}")
+    if metadata["format"] == FORMAT and written != _digest(metadata, tensors):
+        raise ValueError(f"{path} is not as it was written: its digest differs")
     device = backends.find_device(jnp, device)
     leaves = tuple(backends.from_numpy(jnp, tensors[name], device) for name in json.loads(metadata["leaves"]))
     programs = {
@@ -103,6 +109,16 @@ class Exported(Compiled):
 
     def _greedy(self, *arrays, capacity):
         return self._run("greedy", *arrays, self._array(np.zeros(capacity, bool)))
+
+
+def _digest(metadata: dict[str, str], tensors: dict[str, np.ndarray]) -> str:
+    """The SHA-256 of everything in a file: weights too, since a program may not fit others."""
+    found = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        found.update(f"{name} {array.dtype.name} {array.shape}".encode())
+        found.update(array.reshape(-1).view(np.uint8))
+    return found.hexdigest()
 
 
 def _functions_of(programs):

@@ -99,7 +99,7 @@ def load(folder: str | Path) -> CompiledModel:
     folder = Path(folder)
     manifest = _manifest(folder)
     for name, facts in manifest["files"].items():
-        _check(folder / name, facts)
+        _check(folder, name, facts)
     made_for = Processor(**{**manifest["processor"], "features": tuple(manifest["processor"]["features"])})
     processor.require(made_for, str(folder))
     config, precision = Config(**manifest["config"]), PRECISIONS[manifest["precision"]]
@@ -122,7 +122,10 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _check(path: Path, facts: dict[str, Any]) -> None:
+def _check(folder: Path, name: str, facts: dict[str, Any]) -> None:
+    path = folder / name
+    if Path(name).name != name:
+        raise ValueError(f"{folder / MANIFEST} names {name!r}, which is not a file of its folder")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, but {MANIFEST} names it")
     if path.stat().st_size != facts["bytes"]:

@@ -137,6 +137,12 @@ def test_saving_that_fails_leaves_what_was_there(copy, decoder, monkeypatch):
 
 
 # ---------------------------------------------------------------------------------------------------------- what is refused
+def sign(folder, manifest):
+    """Write a manifest with the digest of what it says now."""
+    manifest.pop("digest")
+    (folder / artifact.MANIFEST).write_text(json.dumps({**manifest, "digest": artifact._digest(manifest)}))
+
+
 @pytest.mark.parametrize("name", ["forward-0.so", artifact.WEIGHTS])
 def test_truncated_changed_and_missing_files_are_refused_by_name(copy, name):
     path, content = copy / name, (copy / name).read_bytes()
@@ -168,6 +174,27 @@ def test_a_changed_or_truncated_manifest_is_refused(copy):
         load(copy)
 
 
+def test_no_flipped_bit_is_loaded(copy):
+    generator = np.random.default_rng(0)
+    for path in sorted(copy.iterdir()):
+        content = path.read_bytes()
+        for place in generator.integers(0, len(content), 30):
+            path.write_bytes(content[:place] + bytes([content[place] ^ 1 << int(generator.integers(8))]) + content[place + 1 :])
+            with pytest.raises(ValueError, match=re.escape(path.name)):
+                load(copy)
+        path.write_bytes(content)
+    load(copy)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "sub/weights"])
+def test_files_outside_the_folder_are_refused(copy, name):
+    manifest = json.loads((copy / artifact.MANIFEST).read_text())
+    manifest["files"][name] = {"bytes": 1, "sha256": "0"}
+    sign(copy, manifest)
+    with pytest.raises(ValueError, match=re.escape(f"names {name!r}, which is not a file of its folder")):
+        load(copy)
+
+
 def test_code_for_another_tvm_or_processor_is_refused(copy, monkeypatch):
     manifest = json.loads((copy / artifact.MANIFEST).read_text())
     needed = manifest["processor"]["features"][0]
@@ -180,8 +207,7 @@ def test_code_for_another_tvm_or_processor_is_refused(copy, monkeypatch):
         with pytest.raises(ValueError, match=rf"compiled for {manifest['processor']['architecture']}; this machine is riscv64"):
             load(copy)
     manifest["versions"]["apache-tvm"] = "0.26.0"
-    manifest.pop("digest")
-    (copy / artifact.MANIFEST).write_text(json.dumps({**manifest, "digest": artifact._digest(manifest)}))
+    sign(copy, manifest)
     with pytest.raises(ValueError, match=r"compiled by apache-tvm 0.26.0; .* is installed: compile it again"):
         load(copy)
 
