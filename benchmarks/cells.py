@@ -13,7 +13,7 @@ from benchmarks.workloads import LENGTHS, NEW, Workload
 from xformer import backends, cache, ops
 from xformer.model import Model
 from xformer.parity.effective import arithmetic, distance
-from xformer.precision import PRECISIONS, Precision
+from xformer.precision import PRECISIONS, Precision, Quantized
 
 PROBE = 5  # tokens after the first in the trial of a decode
 NAMESPACES = {"cpu": ("numpy", "jax", "tvm"), "gpu": ("cupy", "jax", "torch"), "tpu": ("jax",)}
@@ -142,7 +142,7 @@ def _contract(runner: Runner, precision: Precision, size: int) -> tuple[float, f
     """Seconds of the fastest of five, and the relative difference to the exact product."""
     xp, draw = backends.find(runner.namespace), np.random.default_rng(0)
     operands = [precision.narrow(backends.from_numpy(xp, draw.standard_normal((size, size), np.float32), runner.device)) for _ in "ab"]
-    a, b = (getattr(operand, "values", operand) for operand in operands)
+    a, b = (operand.values if isinstance(operand, Quantized) else operand for operand in operands)
     keep = runner.jit or (lambda function: function)
     contract = keep(lambda a, b: ops.contract(a, b, ops.dtype(ops.namespace(a), precision.accumulator)))
     seconds = []

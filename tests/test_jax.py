@@ -1,5 +1,6 @@
 """The JAX frontend against the same models run eagerly and by NumPy. A warning is an error here as everywhere."""
 
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 
 import xformer
 from xformer import backends, cache, ops, params
+from xformer.config import PRESETS
 from xformer.frontends import jax as frontend
 from xformer.precision import PRECISIONS
 
@@ -69,6 +71,17 @@ def test_C27_narrow_operands_reach_the_contraction_as_they_are():
     shapes = [jax.ShapeDtypeStruct((16, 16), "int8")] * 2
     text = jax.jit(lambda a, b: ops.contract(a, b, jax.numpy.int32)).lower(*shapes).as_text()
     assert "(tensor<16x16xi8>, tensor<16x16xi8>) -> tensor<16x16xi32>" in text
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA makes of a product on a CPU")
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("name", ["decode", "greedy"])
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_C27_decoding_reads_narrow_weights_as_they_are(name, batch, precision):
+    """No step widens a weight to memory, and none is widened before the loop."""
+    compiled = frontend.lower(name, PRESETS["gpt2-tiny"], PRECISIONS[precision], batch, 16, 32).compile().as_text()
+    assert re.search(r"(bf16|s8)\[256,64\]", compiled)
+    assert not re.findall(r"(?:f32|s32)\[(?:256,64|64,256)\]", compiled)
 
 
 def test_C50_the_namespace_of_a_traced_array_is_found():

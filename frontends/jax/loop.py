@@ -53,7 +53,9 @@ def greedy(
         return (state.step < count) & state.running.any() & ~state.failed.any()
 
     def advance(state: State) -> State:
-        return record(state, *functions.decode(p, state.ids, state.memory, config=config, precision=precision))
+        # Bound to the step, or XLA widens narrow weights once before the loop, and every step reads them wide.
+        held, _ = lax.optimization_barrier((p, state.step))
+        return record(state, *functions.decode(held, state.ids, state.memory, config=config, precision=precision))
 
     memory = cache.empty(jnp, config, batch, capacity)
     logits, memory = functions.prefill(p, tokens, mask, memory, config=config, precision=precision)

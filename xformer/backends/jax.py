@@ -14,9 +14,13 @@ def contract(a, b, accumulate):
         lead = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         a, b = (jnp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
         batch = tuple(range(len(lead)))
+    # Of a single narrow row XLA makes a product of a vector, for which a CPU first widens the whole weight: give it two.
+    single = not batch and a.dtype != accumulate and a.size == a.shape[-1]
+    a = jnp.concat([a, a], axis=-2) if single else a
     dimensions = ((a.ndim - 1,), (b.ndim - 1,)), (batch, batch)
     # HIGHEST: otherwise fp32 means bf16 on a TPU and TF32 on an A100. It changes nothing for narrow operands.
-    return lax.dot_general(a, b, dimensions, precision=lax.Precision.HIGHEST, preferred_element_type=accumulate)
+    product = lax.dot_general(a, b, dimensions, precision=lax.Precision.HIGHEST, preferred_element_type=accumulate)
+    return product[..., :1, :] if single else product
 
 
 def write(cache, new, position):

@@ -17,7 +17,8 @@ def from_numpy(array, device):
 
 
 def to_numpy(x):
-    return x.detach().to("cpu").numpy()
+    x = x.detach().to("cpu")
+    return x.view(torch.uint16).numpy().view("bfloat16") if x.dtype == torch.bfloat16 else x.numpy()
 
 
 def devices():

@@ -4,7 +4,7 @@ import numpy as np
 
 from xformer import backends, ops
 from xformer.parity.places import Place
-from xformer.precision import Precision
+from xformer.precision import Precision, Quantized
 
 SIZE = 256
 
@@ -13,7 +13,7 @@ def effective(place: Place, precision: Precision) -> str:
     """The arithmetic of a contraction of SIZE x SIZE operands in that precision."""
     draw = np.random.default_rng(0)
     operands = [precision.narrow(backends.from_numpy(place.xp, draw.standard_normal((SIZE, SIZE), np.float32))) for _ in "ab"]
-    a, b = (getattr(operand, "values", operand) for operand in operands)
+    a, b = (operand.values if isinstance(operand, Quantized) else operand for operand in operands)
     dtype = ops.dtype(place.xp, precision.accumulator)
     result = place.transform(lambda a, b: ops.contract(a, b, dtype))(a, b)
     return arithmetic(precision, distance(result, a, b))
