@@ -16,9 +16,9 @@ from xformer.parity.effective import arithmetic, distance
 from xformer.precision import PRECISIONS, Precision, Quantized
 
 PROBE = 5  # tokens after the first in the trial of a decode
-NAMESPACES = {"cpu": ("numpy", "jax", "tvm"), "gpu": ("cupy", "jax", "torch"), "tpu": ("jax",)}
+NAMESPACES = {"cpu": ("numpy", "jax", "tvm", "torch"), "gpu": ("cupy", "jax", "torch"), "tpu": ("jax",)}
 KINDS = {"cpu": ("cpu",), "gpu": ("gpu", "cuda"), "tpu": ("tpu",)}  # of devices, as the libraries call them
-ON_REQUEST = {"tvm": "only with --namespace tvm: its pinned threads and those of the others slow each other down in one process"}
+ON_REQUEST = {"torch": "only with --namespace torch"}
 NOT_TIMED = {"array_api_strict": "checks conformance, is not meant to be fast", "jax eager": "jax is timed compiled"}
 
 
@@ -26,7 +26,7 @@ NOT_TIMED = {"array_api_strict": "checks conformance, is not meant to be fast", 
 class Runner:
     """A way to run models: a namespace, a device of it, and what a frontend makes of a model there.
 
-    `made_in` is the namespace where that is not the name.
+    `made_in` is the namespace where that is not the name; one that is `alone` gets a process of its own.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Runner:
     compiled: Callable[[Model], Model] = lambda model: model
     jit: Callable[[Callable], Callable] | None = None
     made_in: str | None = None
+    alone: bool = False
 
     @property
     def namespace(self) -> str:
@@ -72,7 +73,8 @@ def _tvm() -> dict[str, Any]:
 
     from xformer.frontends.tvm import compile, jit
 
-    return {"compiled": compile, "jit": jit, "made_in": "numpy"}
+    # Its threads, each on a core of its own, and those of NumPy would wait for each other in one process.
+    return {"compiled": compile, "jit": jit, "made_in": "numpy", "alone": True}
 
 
 FRONTENDS = {"jax": _jax, "tvm": _tvm}

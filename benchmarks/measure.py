@@ -28,6 +28,12 @@ class Call:
     least: int = 3
     compiles: bool = False
 
+    def time(self, part: str, clock: Callable[[], float]) -> tuple[float, Any]:
+        """Seconds of one of "run", "probe" and "apart", and what it gave."""
+        start = clock()
+        output = self.wait(getattr(self, part)())
+        return clock() - start, output
+
 
 @dataclass
 class Timing:
@@ -80,35 +86,26 @@ def _prepare(call: Call, timing: Timing, budget: float, clock) -> int:
 
 def _warm(call: Call, timing: Timing, budget: float, clock) -> float:
     """Run it until it is warm; the seconds that one sample will take."""
-    trial = call.probe or call.run
-    first = _seconds(trial, call, clock)
+    trial = "probe" if call.probe else "run"
+    first, _ = call.time(trial, clock)
     if call.least * first > 3 * budget and not call.compiles:
         return first
-    start = clock()
-    output = call.wait(trial())
-    second = clock() - start
+    second, output = call.time(trial, clock)
     timing.output = None if call.probe else output
     timing.compile = max(first - second, 0.0) if call.compiles else None
     if not call.apart:
         return call.factor * second
-    apart = _seconds(call.apart, call, clock)
+    apart, _ = call.time("apart", clock)
     return call.factor * max(second - apart, 0.0) + 2 * apart
 
 
 def _sample(call: Call, timing: Timing, clock) -> None:
-    apart = _seconds(call.apart, call, clock) if call.apart else 0.0
-    start = clock()
-    timing.output = call.wait(call.run())
-    timing.samples.append(clock() - start - apart)
+    apart = call.time("apart", clock)[0] if call.apart else 0.0
+    seconds, timing.output = call.time("run", clock)
+    timing.samples.append(seconds - apart)
     if timing.samples[-1] <= 0:
         timing.samples.clear()
         timing.skipped = "skipped: other work on this machine disturbs this more than it takes"
-
-
-def _seconds(run, call, clock) -> float:
-    start = clock()
-    call.wait(run())
-    return clock() - start
 
 
 def _guarded(timing, step, *arguments):

