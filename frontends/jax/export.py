@@ -49,7 +49,7 @@ def save(model: Model, folder: str | Path) -> None:
 
     Raises ValueError for INT32: the range of its operands depends on the length, which a program of any length does not know.
     """
-    if model.precision is INT32:
+    if model.precision == INT32:
         raise ValueError("int32 cannot be exported for any length; fp32, bf16 and int8 can")
     folder = Path(folder)
     tree = trees.place(model.params)
@@ -117,7 +117,7 @@ def _digest(metadata: dict[str, str], tensors: dict[str, np.ndarray]) -> str:
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])
         found.update(f"{name} {array.dtype.name} {array.shape}".encode())
-        found.update(array.reshape(-1).view(np.uint8))
+        found.update(array.reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 
 

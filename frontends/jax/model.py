@@ -38,7 +38,7 @@ def compile(
     own = model.device if model.xp is jnp else None
     where = own if device is None else backends.find_device(jnp, device)
     tree = trees.place(model.params, where)
-    if model.precision is not chosen:
+    if model.precision != chosen:
         tree = models.find(model.config.model_type).prepare(tree, chosen.prepare)
     placed = Model(model.config, tree, chosen, jnp, model.tokenizer, where, functions=model.functions)
     compiled = Compiled(placed, sorted(lengths))

@@ -24,8 +24,9 @@ from xformer.precision import Precision
 if TYPE_CHECKING:
     from xformer.frontends.tvm.explaining import Explanation
     from xformer.frontends.tvm.model import CompiledModel
+    from xformer.frontends.tvm.tuning.records import Record, Records
 
-__all__ = ["MANIFEST", "compile", "explain", "jit", "load"]
+__all__ = ["MANIFEST", "compile", "explain", "jit", "load", "tune"]
 
 MANIFEST = SAVED["tvm"]
 Target = str | Mapping[str, Any] | None
@@ -33,17 +34,47 @@ Target = str | Mapping[str, Any] | None
 _RUNTIME_ONLY = "TVM_USE_RUNTIME_LIB"  # with "1" in this variable TVM imports without its compiler
 
 
-def compile(model: Model, *shapes: tuple[int, ...], target: Target = None, precision: str | Precision | None = None) -> "CompiledModel":
+def compile(
+    model: Model,
+    *shapes: tuple[int, ...],
+    target: Target = None,
+    precision: str | Precision | None = None,
+    records: "Records | None" = None,
+) -> "CompiledModel":
     """`model` with its functions compiled for `target`: None for this CPU, an x86 `mcpu`, or a dict as TVM takes it.
 
     Programs for `shapes` are compiled now, others at their first call, on a ladder of lengths: (batch, length) for an
-    encoder, (batch, length of the prompt, new tokens) for a decoder. Raises ValueError when the model's weights are
-    prepared for another precision than is asked for.
+    encoder, (batch, length of the prompt, new tokens) for a decoder. Kernels that were tuned are scheduled as their
+    `records` say, by default this user's and those that come with the package. Raises ValueError when the model's weights
+    are prepared for another precision than is asked for, and for a damaged file of records.
     """
     _import_compiler()
     from xformer.frontends.tvm import compiler
 
-    return compiler.compile(model, *shapes, target=target, precision=precision)
+    return compiler.compile(model, *shapes, target=target, precision=precision, records=records)
+
+
+def tune(
+    what: str | Config | Callable,
+    *shapes: tuple,
+    target: Target = None,
+    precision: str | Precision = "fp32",
+    trials: int = 32,
+    minutes: float | None = None,
+    records: "Records | None" = None,
+    told: Callable[[Any], Any] = lambda event: None,
+) -> "list[Record]":
+    """Try at most `trials` schedules of each distinct kernel that `compile` would make, and keep how fast each was.
+
+    `what` is a preset's name or a Config, with `shapes` as in `compile`, or a function that can be pickled, with the Specs of
+    its arguments. Kernels are built, compared with their unscheduled TE and timed in a process of their own; `told` gets the
+    events of `tuning.search`. What was measured is kept at once, in this user's records by default: a run that is stopped,
+    after `minutes` or by anything else, goes on where it was. Returns the fastest record of each kernel.
+    """
+    _import_compiler()
+    from xformer.frontends.tvm.tuning import jobs
+
+    return jobs.tune(what, *shapes, target=target, precision=precision, trials=trials, minutes=minutes, known=records, told=told)
 
 
 def jit(function: Callable, target: Target = None) -> Callable:

@@ -14,6 +14,7 @@ from xformer.frontends.tvm.building import build
 from xformer.frontends.tvm.model import CompiledModel
 from xformer.frontends.tvm.program import Program
 from xformer.frontends.tvm.target import machine
+from xformer.frontends.tvm.tuning.records import Records, load
 from xformer.model import Model
 from xformer.params import Spec
 from xformer.precision import Precision
@@ -22,14 +23,21 @@ NEW = inspect.signature(Model.generate).parameters["max_new_tokens"].default
 
 
 def compile(
-    model: Model, *shapes: tuple[int, ...], target: str | Mapping[str, Any] | None, precision: str | Precision | None
+    model: Model,
+    *shapes: tuple[int, ...],
+    target: str | Mapping[str, Any] | None,
+    precision: str | Precision | None,
+    records: Records | None,
 ) -> CompiledModel:
     """As `xformer.frontends.tvm.compile` says."""
     chosen = precision_for(model, precision)
     wanted = [asked(model.config, *shape) for shape in shapes]
     to = machine(target)
     tree = packing.prepare(model.params, model.config, chosen, to)
-    compiled = CompiledModel(model.config, tree, chosen, model.tokenizer, to.processor, functools.partial(build, machine=to))
+    known = load() if records is None else records
+    make = functools.partial(build, machine=to, records=known)
+    compiled = CompiledModel(model.config, tree, chosen, model.tokenizer, to.processor, make)
+    compiled.records = known
     for shape in wanted:
         for name, arguments in functions(model.config, hasattr(compiled.functions, "decode"), *shape):
             compiled.function(name).program(tree, arguments)

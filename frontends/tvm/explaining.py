@@ -12,12 +12,13 @@ from xformer.config import Config
 from xformer.frontends.tvm import compiler, packing
 from xformer.frontends.tvm.target import machine
 from xformer.frontends.tvm.tracing import Distinct, trace
+from xformer.frontends.tvm.tuning.records import load
 from xformer.precision import Precision
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One distinct kernel of one of a model's functions: its rule, how often it is called, its results."""
+    """One distinct kernel of one of a model's functions: its rule and whether a tuning record chose its sizes, calls, results."""
 
     function: str
     name: str
@@ -44,16 +45,18 @@ def explain(config: Config, shape: tuple[int, ...], precision: Precision, target
     tree = packing.specs(config, precision, to)
     wanted = dict(compiler.functions(config, hasattr(model, "decode"), *compiler.asked(config, *shape)))
     found: list[Explanation] = []
+    known = load()
     for name, arguments in wanted.items():
         function = functools.partial(getattr(model, name), config=config, precision=precision)
-        traced = trace(function, (tree, *arguments), to)
+        traced = trace(function, (tree, *arguments), to, known)
         found += [_explained(name, kernel, distinct, traced.module) for kernel, distinct in traced.kernels.items()]
     return found
 
 
 def _explained(function: str, kernel: str, distinct: Distinct, module: tvm.IRModule) -> Explanation:
+    rule = distinct.rule if distinct.tiling is None else f"{distinct.rule}, tuned"
     result = ", ".join(f"{node.dtype}[{', '.join(map(str, node.shape))}]" for node in distinct.kernel.results)
-    return Explanation(function, f"{function}.{kernel}", distinct.rule, distinct.calls, result, distinct.computes, module[kernel])
+    return Explanation(function, f"{function}.{kernel}", rule, distinct.calls, result, distinct.computes, module[kernel])
 
 
 def _text(function: Any) -> str:

@@ -13,6 +13,7 @@ from xformer.frontends.tvm import lengths, weights
 from xformer.frontends.tvm.lengths import Shape
 from xformer.frontends.tvm.processor import Processor
 from xformer.frontends.tvm.program import Program
+from xformer.frontends.tvm.tuning.records import Records
 from xformer.model import Model
 from xformer.precision import Precision
 from xformer.tokenizer import Tokenizer
@@ -37,6 +38,7 @@ class CompiledModel(Model):
         programs: Iterable[tuple[str, Program]] = (),
     ):
         self.processor, self.build = processor, build
+        self.records = Records()  # those that its programs were compiled with
         self.compiled: dict[str, CompiledFunction] = {}
         super().__init__(config, tree, precision, array_api_compat.numpy, tokenizer, None, self._compiled)
         for name, program in programs:

@@ -40,7 +40,7 @@ def specs(config: Config, precision: Precision, target: Machine) -> Any:
         return Quantized(packed[id(weight)], stored.scale) if isinstance(stored, Quantized) else packed[id(weight)]
 
     tree = model.prepare(plain, narrow)
-    shared = {id(plain.embedding.token)} if config.tied and precision is FP32 else set()
+    shared = {id(plain.embedding.token)} if config.tied and precision == FP32 else set()
     return params.map(lambda path, leaf: packed.get(id(leaf), leaf) if id(leaf) in shared else leaf, tree)
 
 
@@ -77,7 +77,7 @@ class Packer:
         if isinstance(leaf, PackedWeight | tvm.runtime.Tensor):
             return leaf
         packed = self.weights.get(id(leaf), (None, None))[1]
-        if isinstance(packed, PackedWeight) and self.precision is FP32:
+        if isinstance(packed, PackedWeight) and self.precision == FP32:
             return packed
         if id(leaf) not in self.placed:
             self.placed[id(leaf)] = leaf, runtime.tensor(backends.to_numpy(leaf))

@@ -8,6 +8,7 @@ from tvm.target import Target, codegen
 
 from xformer.frontends.tvm import processor
 from xformer.frontends.tvm.processor import Processor, cpus
+from xformer.frontends.tvm.tiling import DEFAULT, Tiling
 from xformer.frontends.tvm.weights import Layout
 
 
@@ -33,15 +34,20 @@ class Machine:
     registers: int
     cores: int
     dots: Mapping[str, Dot]
+    tiling: Tiling = DEFAULT  # of the kernel at hand
 
     def layout(self, dtype: str) -> Layout:
         """How a weight is packed: a tile two vectors wide."""
         return Layout(2 * self.lanes, self.dots[dtype].depth)
 
+    @property
+    def most_rows(self) -> int:
+        """Rows of a register tile that fills the registers: two vectors of accumulators each, two of the weight, two to spare."""
+        return (self.registers - 4) // 2
+
     def rows(self, count: int) -> int:
-        """Rows of a register tile that fills the registers and divides `count` rows as evenly as it can."""
-        most = (self.registers - 4) // 2  # two vectors of accumulators a row, two of the weight, two to spare
-        return -(-count // -(-count // most))
+        """Rows of a register tile: what the tiling says, or as many as divide `count` rows as evenly as they can."""
+        return self.tiling.rows or -(-count // -(-count // self.most_rows))
 
 
 def machine(target: str | Mapping[str, Any] | None = None, cores: int | None = None) -> Machine:

@@ -1,6 +1,7 @@
 """From a function and the shapes of its arguments to a Relax module of kernels, each with its schedule."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,10 @@ from xformer.frontends.tvm.contraction import Packed
 from xformer.frontends.tvm.fusion import Kernel
 from xformer.frontends.tvm.nodes import Input, Write
 from xformer.frontends.tvm.program import Output
+from xformer.frontends.tvm.schedules import contraction
 from xformer.frontends.tvm.target import Machine
+from xformer.frontends.tvm.tiling import Tiling
+from xformer.frontends.tvm.tuning.records import Records
 from xformer.frontends.tvm.weights import PackedSpec
 from xformer.frontends.tvm.writing import write_function
 
@@ -36,16 +40,23 @@ class Traced:
 
 @dataclasses.dataclass
 class Distinct:
-    """A kernel that is called once or more: the rule that scheduled it, its TE as a function (None: TE cannot express it)."""
+    """A kernel that is called once or more: the rule that scheduled it, its TE as a function (None: TE cannot express it).
+
+    `tiling` is what a tuning record chose of it, None where there is no record.
+    """
 
     rule: str
     kernel: Kernel
     computes: Any
+    tiling: Tiling | None = None
     calls: int = 0
 
 
-def trace(function: Callable, arguments: tuple, machine: Machine) -> Traced:
-    """function(*arguments) over trees of Specs, as a module with one function "main" and one for each distinct kernel."""
+def trace(function: Callable, arguments: tuple, machine: Machine, records: Records | None = None) -> Traced:
+    """function(*arguments) over trees of Specs, as a module with one function "main" and one for each distinct kernel.
+
+    Kernels that have a tuning record among `records` are scheduled as it says.
+    """
     symbols = params.map(lambda path, leaf: _symbol(path, leaf), arguments)
     result = function(*symbols)
     outputs = [leaf for _, leaf in params.items((result,)) if leaf is not None]
@@ -57,7 +68,7 @@ def trace(function: Callable, arguments: tuple, machine: Machine) -> Traced:
     inputs = tuple(node for node in nodes if isinstance(node, Input))
     groups = fusion.kernels(nodes, [x.node for x in outputs])
     returned = list(dict.fromkeys(x.node for x in outputs if not isinstance(x.node, Write | Input)))
-    module, distinct = _module(inputs, groups, returned, machine)
+    module, distinct = _module(inputs, groups, returned, _Functions(machine, records or Records()))
 
     def output(path: str, x: Array) -> Output:
         if isinstance(x.node, Write | Input):
@@ -76,12 +87,11 @@ def _symbol(path: str, leaf: Any) -> Array:
     return Array(Input(path, leaf.shape, leaf.dtype), leaf.shape)
 
 
-def _module(inputs, groups, returned, machine) -> tuple[tvm.IRModule, dict[str, Distinct]]:
+def _module(inputs, groups, returned, functions) -> tuple[tvm.IRModule, dict[str, Distinct]]:
     """Relax glue around the kernels; kernels that are the same are one function."""
-    builder = relax.BlockBuilder()
+    builder = functions.builder
     variables = {node: relax.Var(f"x{place}", _type(node)) for place, node in enumerate(inputs)}
     arguments = list(variables.values())
-    functions = _Functions(builder, machine)
     with builder.function("main", arguments):
         with builder.dataflow():
             for kernel in groups:
@@ -97,8 +107,8 @@ def _module(inputs, groups, returned, machine) -> tuple[tvm.IRModule, dict[str, 
 class _Functions:
     """The functions of the distinct kernels: each is scheduled once, however many layers call it."""
 
-    def __init__(self, builder: relax.BlockBuilder, machine: Machine):
-        self.builder, self.machine = builder, machine
+    def __init__(self, machine: Machine, records: Records):
+        self.builder, self.machine, self.records = relax.BlockBuilder(), machine, records
         self.found: dict[tuple, Any] = {}
         self.distinct: dict[str, Distinct] = {}
 
@@ -111,14 +121,28 @@ class _Functions:
         return self.found[key]
 
     def _made(self, kernel: Kernel) -> Any:
+        rule, computes, tiling = "write", None, None
         if isinstance(kernel.nodes[0], Write):
-            rule, computes, function = "write", None, write_function(kernel.nodes[0])
+            function = write_function(kernel.nodes[0])
         else:
-            rule, computes = schedules.rule(kernel), unscheduled(kernel, self.machine)
-            function = schedules.apply(kernel, computes, self.machine).without_attr("global_symbol")
+            rule, computes, machine = schedules.rule(kernel), unscheduled(kernel, self.machine), self.machine
+            tiling = self._tiling(kernel, computes)
+            if tiling:
+                machine = dataclasses.replace(machine, tiling=tiling)
+                computes = unscheduled(kernel, machine)
+            function = schedules.apply(kernel, computes, machine).without_attr("global_symbol")
         variable = self.builder.add_func(function, rule if rule == "write" else f"{rule}_{kernel.nodes[-1].name}")
-        self.distinct.setdefault(variable.name_hint, Distinct(rule, kernel, computes))
+        self.distinct.setdefault(variable.name_hint, Distinct(rule, kernel, computes, tiling))
         return variable
+
+    def _tiling(self, kernel: Kernel, computes: Any) -> Tiling | None:
+        """What a record chose; one that cannot be this kernel's is refused."""
+        found = self.records.tiling(computes, self.machine) if schedules.tunable(kernel) else None
+        if found and found not in contraction.tilings(kernel, self.machine):
+            name = kernel.nodes[-1].name
+            warnings.warn(f"{self.records.path}: the record of {name} is refused: it cannot have {found}", stacklevel=2)
+            return None
+        return found
 
 
 def _key(kernel: Kernel) -> tuple:

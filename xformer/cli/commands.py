@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 import xformer
 from xformer import backends, checks
 from xformer.checkpoint import WEIGHTS
-from xformer.cli import compilation, exchange, terminal
+from xformer.cli import compilation, exchange, terminal, tuning
 from xformer.cli import doctor as diagnosis
 from xformer.cli import parity as parities
 from xformer.cli.exchange import Continuations, Vectors
@@ -230,6 +230,34 @@ def explain(
 ) -> None:
     """Show the distinct kernels that TVM would compile: how often each is called, and which rule scheduled it."""
     compilation.show(compilation.explained(model, layers, batch, length, precision, target), kernel, as_json)
+
+
+@app.command()
+def tune(
+    model: Annotated[str, typer.Argument(help="A Hugging Face folder, or the name of a preset.", show_default=False)],
+    batch: Annotated[int, option(None, "--batch", "Rows of a call.")] = 1,
+    length: Annotated[int | None, option(None, "--length", "Tokens of a row or prompt.", "128")] = None,
+    max_new_tokens: Annotated[int, option(None, "--max-new-tokens", "Of a decoder.")] = GENERATE["max_new_tokens"],
+    precision: Annotated[str, option(None, "--precision", ", ".join(PRECISIONS))] = "fp32",
+    target: Target = None,
+    trials: Annotated[int, option(None, "--trials", "Schedules to try of each kernel, at most.")] = 32,
+    minutes: Annotated[float | None, option(None, "--minutes", "End after so many.", "no limit")] = None,
+) -> None:
+    """Try schedules of a model's kernels on this machine, which should do nothing else; `xformer compile` uses the fastest.
+
+    What was measured is kept at once: a run that is stopped goes on where it was.
+    """
+    tuning.tuned(model, batch, length, max_new_tokens, precision, target, trials, minutes)
+
+
+@app.command()
+def records(
+    take: Annotated[Path | None, option(None, "--import", "Take in the records of this file that count here.", False)] = None,
+    give: Annotated[Path | None, option(None, "--export", "Write the best record of each kernel to this file.", False)] = None,
+    target: Target = None,
+) -> None:
+    """Show what `xformer tune` has found, after taking in a file's records; or write it to a file, for others."""
+    tuning.shown(take, give, target)
 
 
 @app.command()

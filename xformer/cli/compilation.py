@@ -72,7 +72,8 @@ def compiled(
     libraries, weights = (sum(path.stat().st_size for path in output.glob(f"*.{kind}")) / 1e6 for kind in ("so", "safetensors"))
     programs = sum(len(function.programs) for function in result.compiled.values())
     what = f"{result.precision.name} for {result.processor.name}"
-    return f"{output}: {what}, {programs} programs in {libraries:.1f} MB, {weights:.1f} MB of weights"
+    tuned = f"tuning records for {result.records.hits} of {result.records.hits + result.records.misses} contractions"
+    return f"{output}: {what}, {programs} programs in {libraries:.1f} MB, {weights:.1f} MB of weights, {tuned}"
 
 
 def _check_output(output, frontend):

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -92,6 +93,16 @@ def kernels(found: list[Any]) -> None:
             table.add_row(kernel.name, kernel.rule, str(kernel.calls), kernel.result)
         console.print(table)
         console.print(f"{function}: {len(rows)} distinct kernels, {sum(kernel.calls for kernel in rows)} calls", soft_wrap=True)
+
+
+def gains(records: list[Any]) -> None:
+    """The fastest schedule of each kernel, and how much faster than the untuned one it is."""
+    table = _table("kernel", "of target", "ms", "x untuned", "rows", "unroll", "panels")
+    for record in sorted(records, key=lambda record: record.gain, reverse=True):
+        sizes = (str(size) for size in vars(record.tiling).values())
+        cpu = json.loads(record.target).get("mcpu", "") if record.target.startswith("{") else record.target
+        table.add_row(record.kernel, cpu, f"{1e3 * record.seconds:.3f}", f"{record.gain:.2f}", *sizes)
+    _console().print(table)
 
 
 def parity(rows: list[dict[str, str]]) -> None:

@@ -16,6 +16,11 @@ def rule(kernel: Kernel) -> str:
     return "contraction" if isinstance(seed, Contract) else "pack" if isinstance(seed, Pack) else "rows"
 
 
+def tunable(kernel: Kernel) -> bool:
+    """Whether its rule leaves something open."""
+    return isinstance(kernel.nodes[0], Contract)
+
+
 RULES = {"contraction": contraction.apply, "pack": rows.apply_flat, "rows": rows.apply}
 
 

@@ -1,18 +1,27 @@
 """A contraction over packed panels: register tiles of rows x two vectors, the inner axis innermost, what follows fused in.
 
 The tile's accumulators never leave the registers before bias, activation and residual have been applied. Panels of the
-right operand go to the cores in turn; a panel stays in the cache while all rows pass over it.
+right operand go to the cores in turn, one or some at a time; they stay in the cache while all rows pass over them.
 """
 
 from typing import Any
 
 from tvm.s_tir import Schedule
 
+from xformer.frontends.tvm import tiling
+from xformer.frontends.tvm.contraction import Packed
 from xformer.frontends.tvm.fusion import Kernel
 from xformer.frontends.tvm.schedules import intrinsics, loops, rows
 from xformer.frontends.tvm.target import Dot, Machine
+from xformer.frontends.tvm.tiling import Tiling
 
-UNROLL = 4
+
+def tilings(kernel: Kernel, machine: Machine) -> list[Tiling]:
+    """What tuning may choose from for a kernel, the untuned tiling first."""
+    a, b = kernel.nodes[0].operands
+    layout = b.layout if isinstance(b, Packed) else machine.layout(b.dtype)
+    panels, steps, *_ = layout.shape(b.shape[-2], a.shape[-1])
+    return list(tiling.space(a.shape[-2], panels, steps, machine.most_rows))
 
 
 def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
@@ -47,14 +56,15 @@ def _tile(schedule: Schedule, total: Any, store: Any, dot: Dot, machine: Machine
     panel, column = schedule.split(j, [None, 2 * machine.lanes])
     vector, lane = schedule.split(column, [None, machine.lanes])
     steps, inner = schedule.split(k, [None, dot.depth])
-    unroll = next(n for n in (UNROLL, 2, 1) if loops.extent(schedule, steps) % n == 0)
+    unroll = next(n for n in (machine.tiling.unroll, 2, 1) if loops.extent(schedule, steps) % n == 0)
     step, again = schedule.split(steps, [None, unroll])
-    schedule.reorder(*groups, panel, row_tile, step, again, row, vector, lane, inner)
+    panel, near = schedule.split(panel, [None, machine.tiling.panels])
+    schedule.reorder(*groups, panel, row_tile, near, step, again, row, vector, lane, inner)
     schedule.set_scope(total, 0, "local")
-    schedule.reverse_compute_at(store, row_tile, preserve_unit_loops=True)
+    schedule.reverse_compute_at(store, near, preserve_unit_loops=True)
     loops.vectorize(schedule, schedule.get_loops(store)[-1], machine.lanes)
     outer = schedule.fuse(*groups, panel) if groups else panel
-    if count * loops.extent(schedule, outer) * loops.extent(schedule, step) * 4 >= loops.PARALLEL:
+    if count * loops.extent(schedule, outer) * loops.extent(schedule, near) * loops.extent(schedule, step) * 4 >= loops.PARALLEL:
         schedule.parallel(outer)  # before decompose_reduction, which it would refuse
     for loop in (again, row, vector):
         schedule.unroll(loop)
