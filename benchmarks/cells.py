@@ -16,9 +16,12 @@ from xformer.parity.effective import arithmetic, distance
 from xformer.precision import PRECISIONS, Precision, Quantized
 
 PROBE = 5  # tokens after the first in the trial of a decode
-NAMESPACES = {"cpu": ("numpy", "jax", "tvm", "torch"), "gpu": ("cupy", "jax", "torch"), "tpu": ("jax",)}
+NAMESPACES = {"cpu": ("numpy", "jax", "tvm", "tvm untuned", "torch"), "gpu": ("cupy", "jax", "torch"), "tpu": ("jax",)}
 KINDS = {"cpu": ("cpu",), "gpu": ("gpu", "cuda"), "tpu": ("tpu",)}  # of devices, as the libraries call them
-ON_REQUEST = {"torch": "only with --namespace torch"}
+ON_REQUEST = {
+    "tvm untuned": "only with --namespace 'tvm untuned': what the rules give without tuning records",
+    "torch": "only with --namespace torch",
+}
 NOT_TIMED = {"array_api_strict": "checks conformance, is not meant to be fast", "jax eager": "jax is timed compiled"}
 
 
@@ -68,16 +71,18 @@ def _jax() -> dict[str, Any]:
     return {"compiled": functools.partial(compile, lengths=LENGTHS), "jit": jax.jit}
 
 
-def _tvm() -> dict[str, Any]:
+def _tvm(tuned: bool = True) -> dict[str, Any]:
     import tvm  # noqa: F401  its absence is to be told before anything is measured
 
     from xformer.frontends.tvm import compile, jit
+    from xformer.frontends.tvm.tuning.records import Records
 
+    compiled = compile if tuned else functools.partial(compile, records=Records())
     # Its threads, each on a core of its own, and those of NumPy would wait for each other in one process.
-    return {"compiled": compile, "jit": jit, "made_in": "numpy", "alone": True}
+    return {"compiled": compiled, "jit": jit, "made_in": "numpy", "alone": True}
 
 
-FRONTENDS = {"jax": _jax, "tvm": _tvm}
+FRONTENDS = {"jax": _jax, "tvm": _tvm, "tvm untuned": functools.partial(_tvm, tuned=False)}
 
 
 @dataclass

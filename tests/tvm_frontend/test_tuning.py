@@ -92,7 +92,7 @@ def test_a_function_of_ones_own_is_tuned_and_a_second_run_has_nothing_left(kept)
     assert events[1] == search.Planned(1, 2)
 
 
-def test_explain_and_compile_say_what_was_tuned(own, tmp_path):
+def test_C45_explain_and_compile_say_what_was_tuned(own, tmp_path):
     run("tune", "bert-tiny", "--length", 16, "--trials", 2)
     assert "contraction, tuned" in run("explain", "bert-tiny", "--length", 16).stdout
     assert "contraction, tuned" not in run("explain", "bert-tiny", "--batch", 2, "--length", 32).stdout
@@ -146,7 +146,7 @@ def crashing(connection, jobs, chosen, known, trials):
     connection.close()
 
 
-def test_a_tiling_that_ends_its_process_is_refused_and_the_others_go_on(kept, monkeypatch):
+def test_C44_a_tiling_that_ends_its_process_is_refused_and_the_others_go_on(kept, monkeypatch):
     monkeypatch.setattr(search, "_work", crashing)
     refused = [event for event in search.search([], None, kept, 9, None) if isinstance(event, search.Refused)]
     assert refused == [search.Refused("k", "w", TILINGS[1], "its process ended with SIGKILL")]
@@ -202,7 +202,7 @@ def test_the_fastest_is_by_gain_and_of_several_measurements_the_median():
     assert records.fastest([record(1.5, lucky)]).tiling == DEFAULT
 
 
-def test_a_record_counts_for_its_kernel_target_and_version_alone(kept):
+def test_C43_a_record_counts_for_its_kernel_target_and_version_alone(kept):
     machine = target.machine()
     computes = next(found.computes for found in trace(project, ARGUMENTS, machine).kernels.values() if found.rule == "contraction")
     own = record(0.5, Tiling(1), workload=records.workload(computes))
