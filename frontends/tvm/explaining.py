@@ -10,7 +10,8 @@ import tvm
 from xformer import models
 from xformer.config import Config
 from xformer.frontends.tvm import compiler, packing
-from xformer.frontends.tvm.target import machine
+from xformer.frontends.tvm.fusion import Kernel
+from xformer.frontends.tvm.target import Machine, machine
 from xformer.frontends.tvm.tracing import Distinct, trace
 from xformer.frontends.tvm.tuning.records import load
 from xformer.precision import Precision
@@ -25,8 +26,10 @@ class Explanation:
     rule: str
     calls: int
     result: str
+    kernel: Kernel
     computes: Any
     scheduled: Any
+    machine: Machine
 
     @property
     def te(self) -> str:
@@ -49,14 +52,16 @@ def explain(config: Config, shape: tuple[int, ...], precision: Precision, target
     for name, arguments in wanted.items():
         function = functools.partial(getattr(model, name), config=config, precision=precision)
         traced = trace(function, (tree, *arguments), to, known)
-        found += [_explained(name, kernel, distinct, traced.module) for kernel, distinct in traced.kernels.items()]
+        found += [_explained(name, kernel, distinct, traced.module, to) for kernel, distinct in traced.kernels.items()]
     return found
 
 
-def _explained(function: str, kernel: str, distinct: Distinct, module: tvm.IRModule) -> Explanation:
+def _explained(function: str, kernel: str, distinct: Distinct, module: tvm.IRModule, to: Machine) -> Explanation:
     rule = distinct.rule if distinct.tiling is None else f"{distinct.rule}, tuned"
     result = ", ".join(f"{node.dtype}[{', '.join(map(str, node.shape))}]" for node in distinct.kernel.results)
-    return Explanation(function, f"{function}.{kernel}", rule, distinct.calls, result, distinct.computes, module[kernel])
+    return Explanation(
+        function, f"{function}.{kernel}", rule, distinct.calls, result, distinct.kernel, distinct.computes, module[kernel], to
+    )
 
 
 def _text(function: Any) -> str:

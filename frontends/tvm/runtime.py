@@ -30,6 +30,11 @@ def tensor(array: Any) -> tvm.runtime.Tensor:
     return tvm.runtime.from_dlpack(array)
 
 
+def numpy_dtype(name: str) -> np.dtype:
+    """A dtype as NumPy has it, by TVM's name."""
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
 def to_numpy(x: tvm.runtime.Tensor) -> np.ndarray:
     """The tensor's memory as a NumPy array."""
     if x.dtype == "bfloat16":

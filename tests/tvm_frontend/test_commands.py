@@ -1,6 +1,7 @@
 """`xformer compile`, `run` of what it wrote, and `explain`."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 import xformer
 from xformer.cli.commands import app
 from xformer.frontends import tvm
+from xformer.frontends.tvm import timing
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +113,23 @@ def test_specs_without_weights_are_those_of_the_packed_weights(precision):
             assert params.leaves(packing.specs(sized, precision, target.machine())) == params.leaves(
                 params.map(lambda path, leaf: weights.spec(leaf), tree)
             )
+
+
+def test_the_time_of_each_kernel_is_shown_beside_what_the_machine_does(monkeypatch):
+    monkeypatch.setattr(timing, "SECONDS", 0.001)
+    monkeypatch.setattr(timing, "CACHE", 1 << 16)
+    shown = run("explain", "gpt2-tiny", "--length", 16, "--time")
+    for function in ("forward", "prefill", "decode"):
+        assert re.search(rf"{function}: \d+\.\d\d ms in kernels, \d+% of the peak, \d+% of the bandwidth", shown)
+    assert re.search(r"measured peaks: \d+ GOP/s, \d+\.\d GB/s", shown)
+    assert re.search(r"contraction_add +\d+ +\d", shown)
+
+
+def test_the_work_of_a_kernel_is_counted():
+    found = {kernel.name: kernel for kernel in tvm.explain("bert-tiny", (2, 16))}
+    width, tokens = 64, 32
+    (projection,) = timing.timings([found["forward.contraction_add"]])
+    assert projection.operations == 2 * tokens * width * width
+    assert projection.bytes == 4 * (2 * tokens * width + width * width + width)
+    (take,) = timing.timings([found["forward.rows_take"]])
+    assert (take.operations, take.bytes < 10 * 4 * tokens * width) == (0, True)  # not the whole table

@@ -227,9 +227,14 @@ def explain(
     precision: Annotated[str, option(None, "--precision", ", ".join(PRECISIONS))] = "fp32",
     target: Target = None,
     as_json: Json = False,
+    timed: Annotated[bool, option(None, "--time", "Time each kernel on this machine, which should do nothing else.")] = False,
 ) -> None:
     """Show the distinct kernels that TVM would compile: how often each is called, and which rule scheduled it."""
-    compilation.show(compilation.explained(model, layers, batch, length, precision, target), kernel, as_json)
+    found = compilation.explained(model, layers, batch, length, precision, target)
+    if timed:
+        compilation.show_times(found, precision)
+    else:
+        compilation.show(found, kernel, as_json)
 
 
 @app.command()

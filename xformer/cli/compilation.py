@@ -10,6 +10,7 @@ from typing import Any
 import xformer
 from xformer import backends, checkpoint
 from xformer import config as presets
+from xformer import precision as precisions
 from xformer.cli import terminal
 from xformer.config import Config
 from xformer.frontends import SAVED, tvm
@@ -93,6 +94,20 @@ def explained(name: str, layers: int | None, batch: int, length: int | None, pre
 def usual_length(config: Config) -> int:
     """LENGTH, or what the model has."""
     return min(LENGTH, config.positions)
+
+
+def show_times(kernels: list[Any], precision: str) -> None:
+    """How long each kernel takes, most of all first, beside what this machine does at most."""
+    from xformer.frontends.tvm import timing
+
+    chosen = precisions.find(precision)
+    with terminal.progress("timing", len(kernels)) as advance:
+        peaks = timing.peaks(kernels[0].machine, chosen.operand, chosen.accumulator)
+        found = []
+        for kernel in kernels:
+            found += timing.timings([kernel])
+            advance(1)
+    terminal.times(found, peaks)
 
 
 def show(kernels: list[Any], name: str | None, as_json: bool) -> None:

@@ -95,6 +95,27 @@ def kernels(found: list[Any]) -> None:
         console.print(f"{function}: {len(rows)} distinct kernels, {sum(kernel.calls for kernel in rows)} calls", soft_wrap=True)
 
 
+def times(timings: list[Any], peaks: Any) -> None:
+    """Each kernel's time, its share of its function, and the share of the machine's speed and bandwidth that it reaches."""
+    console = _console()
+    for function, group in itertools.groupby(timings, key=lambda timing: timing.kernel.function):
+        rows = sorted(group, key=lambda timing: timing.total, reverse=True)
+        total = sum(timing.total for timing in rows)
+        table = _table("kernel", "calls", "us", "share", "GOP/s", "GB/s", "bound")
+        for timing in rows:
+            speed, traffic = timing.operations / timing.seconds, timing.bytes / timing.seconds
+            bound = "compute" if speed / peaks.operations > traffic / peaks.bandwidth else "memory"
+            reached = max(speed / peaks.operations, traffic / peaks.bandwidth)
+            figures = (f"{1e6 * timing.seconds:.1f}", f"{timing.total / total:.0%}", f"{speed / 1e9:.0f}", f"{traffic / 1e9:.1f}")
+            table.add_row(timing.kernel.name.partition(".")[2], str(timing.kernel.calls), *figures, f"{bound} {reached:.0%}")
+        console.print(table)
+        operations = sum(timing.kernel.calls * timing.operations for timing in rows)
+        traffic = sum(timing.kernel.calls * timing.bytes for timing in rows)
+        shares = f"{operations / total / peaks.operations:.0%} of the peak, {traffic / total / peaks.bandwidth:.0%} of the bandwidth"
+        console.print(f"{function}: {1e3 * total:.2f} ms in kernels, {shares}", soft_wrap=True)
+    console.print(f"measured peaks: {peaks.operations / 1e9:.0f} GOP/s, {peaks.bandwidth / 1e9:.1f} GB/s", soft_wrap=True)
+
+
 def gains(records: list[Any]) -> None:
     """The fastest schedule of each kernel, and how much faster than the untuned one it is."""
     table = _table("kernel", "of target", "ms", "x untuned", "rows", "unroll", "panels")

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import tvm
 
@@ -25,17 +24,17 @@ class Bench:
     def __init__(self, kernel: Kernel, machine: Machine):
         self.kernel, self.machine = kernel, machine
         draw = np.random.default_rng(0)
-        self.arguments = [runtime.tensor(_values(draw, node.shape, node.dtype)) for node in kernel.arguments]
-        self.wanted = [x.copy() for x in self.run(_built(unscheduled(kernel, machine), machine))]
+        self.arguments = [runtime.tensor(values(draw, node.shape, node.dtype)) for node in kernel.arguments]
+        self.wanted = [x.copy() for x in self.run(build(unscheduled(kernel, machine), machine))]
 
     def build(self, chosen: Tiling) -> Any:
         """The kernel with a tiling, compiled."""
         machine = replace(self.machine, tiling=chosen)
-        return _built(schedules.apply(self.kernel, unscheduled(self.kernel, machine), machine), machine)
+        return build(schedules.apply(self.kernel, unscheduled(self.kernel, machine), machine), machine)
 
     def run(self, function: Any) -> list[np.ndarray]:
         """Its results."""
-        results = [runtime.tensor(np.zeros(node.shape, _dtype(node.dtype))) for node in self.kernel.results]
+        results = [runtime.tensor(np.zeros(node.shape, runtime.numpy_dtype(node.dtype))) for node in self.kernel.results]
         with runtime.threads():
             function(*self.arguments, *results)
         return [runtime.to_numpy(x) for x in results]
@@ -59,7 +58,7 @@ class Bench:
 
     def times(self, functions: list[Any]) -> list[float]:
         """Seconds of each, the fastest of runs in turn: what else the machine does slows one as much as the other."""
-        results = [runtime.tensor(np.zeros(node.shape, _dtype(node.dtype))) for node in self.kernel.results]
+        results = [runtime.tensor(np.zeros(node.shape, runtime.numpy_dtype(node.dtype))) for node in self.kernel.results]
         fastest = [float("inf")] * len(functions)
         with runtime.threads():
             for _ in _turns():
@@ -78,25 +77,25 @@ def _turns() -> Iterator[int]:
         yield turn
 
 
-def _built(function: Any, machine: Machine) -> Any:
+def build(function: Any, machine: Machine) -> Any:
+    """A scheduled function, compiled alone."""
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     return tvm.compile(module, machine.target)["main"]
 
 
-def _values(draw: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Arguments: real numbers of all magnitudes, a row of zeros among them; the whole range of narrow integers, some of wide ones."""
+def values(draw: np.random.Generator, shape: tuple[int, ...], dtype: str, indices: bool = False) -> np.ndarray:
+    """Arguments: real numbers of all magnitudes, a row of zeros among them; the whole range of narrow integers, some of wide ones.
+
+    Where wide integers may be `indices`, they are 0 and 1.
+    """
     if dtype == "bool":
         return draw.random(shape) < 0.8
     if dtype in ("int8", "uint8"):
         return draw.integers(-127 if dtype == "int8" else 0, 128, shape).astype(dtype)
     if dtype.startswith("int"):
-        return draw.integers(*((-100, 101) if len(shape) > 1 else (0, 2)), shape).astype(dtype)
+        return draw.integers(*((0, 2) if indices or len(shape) < 2 else (-100, 101)), shape).astype(dtype)
     values = draw.standard_normal(shape, np.float32)
     if len(shape) > 1 and shape[-2] > 1:
         values *= np.float32(10.0) ** draw.integers(-3, 3, (*shape[:-1], 1)).astype(np.float32)
         values[..., 0, :] = 0
-    return values.astype(_dtype(dtype))
-
-
-def _dtype(name: str) -> np.dtype:
-    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+    return values.astype(runtime.numpy_dtype(dtype))
