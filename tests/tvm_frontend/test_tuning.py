@@ -197,8 +197,10 @@ def test_a_run_that_is_ended_half_way_goes_on_where_it_was(own, number, code):
 # -------------------------------------------------------------------------------------------------------------------- records
 def test_the_fastest_is_by_gain_and_of_several_measurements_the_median():
     lucky, steady = Tiling(1), Tiling(2)
-    same = [record(0.1, lucky), record(0.9, lucky), record(0.9, lucky), record(0.8, steady)]
-    assert records.fastest(same).tiling == steady
+    once = [record(0.8, steady), record(0.7, lucky)]
+    assert records.fastest(once).tiling == lucky
+    assert records.fastest([*once, record(0.9, lucky), record(0.95, lucky)] + [record(0.85, steady)] * 2).tiling == steady
+    assert records.fastest([*once, record(0.9, steady), record(0.9, steady)]).seconds == 0.9
     assert records.fastest([record(1.5, lucky)]).tiling == DEFAULT
 
 

@@ -19,6 +19,7 @@ from xformer.frontends.tvm.tiling import Tiling
 FOLDER = "XFORMER_TVM_RECORDS"  # the variable that names another folder than the usual one
 FILE = "records.jsonl"
 SHIPPED = Path(__file__).parent / FILE
+CONFIRMED = 3  # measurements after which a tiling's gain is believed
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,15 @@ def line(record: Record) -> str:
 def fastest(records: Sequence[Record]) -> Record:
     """Of one kernel's records the one with the largest gain, of a tiling measured several times the median one.
 
-    Where none gains anything, it is one of the untuned tiling.
+    Where some tilings were measured again, only they count: a single measurement may be luck. Where none gains anything, it
+    is one of the untuned tiling.
     """
     by_tiling: dict[Tiling, list[Record]] = {}
     for record in records:
         by_tiling.setdefault(record.tiling, []).append(record)
-    medians = [sorted(same, key=lambda record: record.gain)[len(same) // 2] for same in by_tiling.values()]
+    enough = min(max(map(len, by_tiling.values())), CONFIRMED)
+    confirmed = [sorted(same, key=lambda record: record.gain) for same in by_tiling.values() if len(same) >= enough]
+    medians = [same[len(same) // 2] for same in confirmed]
     best = max(medians, key=lambda record: record.gain)
     return best if best.gain > 1 else replace(best, tiling=tiling.DEFAULT, seconds=best.untuned)
 
