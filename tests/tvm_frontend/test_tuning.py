@@ -138,11 +138,11 @@ def crashing(connection, jobs, chosen, known, trials):
     """A worker whose second tiling ends the process."""
     connection.send(search.Planned(1, 3))
     for tiling in TILINGS:
-        if ("w", tiling) not in known:
-            connection.send(search.Trying("k", "w", tiling))
+        if ("w", "t", tiling) not in known:
+            connection.send(search.Trying("k", "w", "t", tiling))
             if tiling == TILINGS[1]:
                 os.kill(os.getpid(), signal.SIGKILL)
-            connection.send(record(0.5, tiling))
+            connection.send(record(0.5, tiling, target="t"))
     connection.close()
 
 
@@ -166,7 +166,7 @@ def dies(x):
 def test_what_cannot_be_traced_is_told(kept):
     with pytest.raises(RuntimeError, match="LookupError: nothing there"):
         tvm.tune(fails, Spec((2, 2)), records=kept)
-    with pytest.raises(RuntimeError, match="ended with exit code 3 before it tried anything"):
+    with pytest.raises(RuntimeError, match="ended with exit code 3, and not while"):
         tvm.tune(dies, Spec((2, 2)), records=kept)
 
 

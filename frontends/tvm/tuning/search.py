@@ -17,7 +17,7 @@ from xformer.frontends.tvm.tiling import DEFAULT, Tiling
 from xformer.frontends.tvm.tuning.records import Record, Records, target, version, workload
 
 AGAIN, TURNS = 3, 3  # so many of a kernel's best tilings are measured so often once more: the first time was luck for some
-Tried = tuple[str, Tiling]
+Tried = tuple[str, str, Tiling]  # workload, target, tiling
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Trying:
 
     kernel: str
     workload: str
+    target: str
     tiling: Tiling
 
 
@@ -68,8 +69,8 @@ def search(jobs: Sequence[Job], chosen: Any, records: Records, trials: int, minu
     crashed: set[Tried] = set()
     while True:
         last: Trying | None = None
-        known = {(record.workload, record.tiling) for record in records.everything() if record.tvm == version()}
-        with _child(jobs, chosen, known | crashed, trials) as events:
+        known = {(record.workload, record.target, record.tiling) for record in records.everything() if record.tvm == version()}
+        with _Child(jobs, chosen, known | crashed, trials) as events:
             for message in events(deadline):
                 if isinstance(message, Failed):
                     raise RuntimeError(message.reason)
@@ -78,11 +79,11 @@ def search(jobs: Sequence[Job], chosen: Any, records: Records, trials: int, minu
                     records.append(message)
                 yield message
             code = events.code
-        if code in (0, None) or last is None:
-            if code not in (0, None):
-                raise RuntimeError(f"the tuning process ended with {_ending(code)} before it tried anything")
+        if code in (0, None):
             return
-        crashed.add((last.workload, last.tiling))
+        if last is None:
+            raise RuntimeError(f"the tuning process ended with {_ending(code)}, and not while it tried a schedule")
+        crashed.add((last.workload, last.target, last.tiling))
         yield Refused(last.kernel, last.workload, last.tiling, f"its process ended with {_ending(code)}")
 
 
@@ -90,7 +91,7 @@ def _ending(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-class _child:
+class _Child:
     """The process, for as long as the block lasts; called with a deadline it gives messages. `code` is None where it was ended."""
 
     def __init__(self, jobs: Sequence[Job], chosen: Any, known: set[Tried], trials: int):
@@ -100,7 +101,7 @@ class _child:
         self.theirs = theirs
         self.code: int | None = None
 
-    def __enter__(self) -> "_child":
+    def __enter__(self) -> "_Child":
         self.process.start()
         self.theirs.close()  # so that its end is seen here
         return self
@@ -164,7 +165,7 @@ def _plans(jobs: Sequence[Job], to: Any, known: set[Tried], trials: int) -> list
                 key = workload(unscheduled(distinct.kernel, to))
                 _, *others = contraction.tilings(distinct.kernel, to)
                 random.Random(key).shuffle(others)
-                left = [tiling for tiling in others[: max(trials - 1, 0)] if (key, tiling) not in known]
+                left = [tiling for tiling in others[: max(trials - 1, 0)] if (key, target(to), tiling) not in known]
                 found.setdefault(key, _Plan(name, key, distinct.kernel, left))
     return list(found.values())
 
@@ -188,7 +189,7 @@ def _tune(send: Callable[[Event], Any], plan: _Plan, to: Any) -> None:
             send(Record(plan.name, plan.workload, target(to), version(), tiling, own, base))
 
     for tiling in plan.tilings:
-        send(Trying(plan.name, plan.workload, tiling))
+        send(Trying(plan.name, plan.workload, target(to), tiling))
         try:
             made[tiling] = bench.build(tiling)
             reason = bench.check(made[tiling])
