@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MOST = 15  # samples of a call
+SETTLED = 0.3  # seconds; a shorter call runs once untimed before each sample: threads that slept share a core at first
 SHARE = 0.2  # of the budget that samples may take, unless `least` of them take more
 
 
@@ -39,13 +40,15 @@ class Call:
 class Timing:
     """Seconds of one call: every sample, and what the first run took beyond the second. `skipped` says why there are none.
 
-    `output` is that of the last whole run, the second warm-up run included.
+    `output` is that of the last whole run, the second warm-up run included; where it `settles`, an untimed run goes before
+    each sample.
     """
 
     compile: float | None = None
     samples: list[float] = field(default_factory=list)
     output: Any = None
     skipped: str = ""
+    settles: bool = False
 
 
 def in_turn(
@@ -81,6 +84,7 @@ def _prepare(call: Call, timing: Timing, budget: float, clock) -> int:
     if call.least * seconds > budget:
         timing.skipped = f"skipped: predicted {call.least * seconds:.0f} s > budget {budget:.0f} s"
         return 0
+    timing.settles = seconds < SETTLED
     return min(MOST, max(call.least, int(SHARE * budget / max(seconds, 1e-9))))
 
 
@@ -100,6 +104,8 @@ def _warm(call: Call, timing: Timing, budget: float, clock) -> float:
 
 
 def _sample(call: Call, timing: Timing, clock) -> None:
+    if timing.settles:
+        call.time("run", clock)
     apart = call.time("apart", clock)[0] if call.apart else 0.0
     seconds, timing.output = call.time("run", clock)
     timing.samples.append(seconds - apart)

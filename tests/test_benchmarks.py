@@ -64,6 +64,7 @@ def test_a_quick_call_gets_no_more_samples_than_needed():
     clock = Clock()
     (timing,) = measure.in_turn([Call(clock.run("a", 0.001))], 20, clock)
     assert len(timing.samples) == measure.MOST
+    assert clock.log == "aa" + "aa" * measure.MOST  # one run before each sample
 
 
 def test_C61_the_wait_for_the_device_is_timed_and_gives_the_output():
