@@ -1,10 +1,13 @@
 """exp, erf and tanh as expressions that LLVM turns into vector code, in place of one library call an element.
 
-An argument stands in its expression many times; the compiler computes what is common once.
+What stands in an expression more than once is bound to a variable: the expressions are put into each other when kernels are
+fused, and would grow with every function by the number of places. Only what TVM itself can put
+into vectors may be used: a loop with `nearbyint` or `isnan` in it becomes a scalar one, and nothing tells.
 """
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -22,6 +25,16 @@ def const(value: float, dtype: str = "float32") -> Any:
     return tirx.const(value, dtype)
 
 
+def _dtype(x: Any) -> str:
+    return str(x.dtype if hasattr(x, "dtype") else x.ty)
+
+
+def bind(value: Any, body: Callable[[Any], Any]) -> Any:
+    """body(value), with the value computed once."""
+    variable = tirx.Var("x", _dtype(value))
+    return tirx.Let(variable, value, body(variable))
+
+
 def polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
     """The sum of coefficients[n] * x^n, by Horner's rule."""
     return functools.reduce(lambda total, c: total * x + const(c), reversed(coefficients[:-1]), const(coefficients[-1]))
@@ -29,47 +42,69 @@ def polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
 
 def clamp(x: Any, least: Any, most: Any) -> Any:
     """`x` between the limits; NaN stays NaN."""
-    return tirx.Select(x < least, least, tirx.Select(x > most, most, x))
+    return bind(x, lambda x: tirx.Select(x < least, least, tirx.Select(x > most, most, x)))
+
+
+def isnan(x: Any) -> Any:
+    """Whether x is NaN, by its bits; TVM takes x != x for false."""
+    if _dtype(x) != "float32":  # of which a model has no rows
+        return tirx.isnan(x)
+    return (tirx.reinterpret("int32", x) & tirx.const(0x7FFFFFFF, "int32")) > tirx.const(0x7F800000, "int32")
 
 
 def difference(a: Any, b: Any) -> Any:
     """a - b as it rounds: TVM would take (x + c) - c for x. Going through the bits hides `a` from it and costs nothing."""
-    if str(b.dtype if hasattr(b, "dtype") else b.ty) != "float32":
+    if _dtype(b) != "float32":
         return a - b
     return tirx.reinterpret("float32", tirx.reinterpret("int32", a)) - b
 
 
 def exp(x: Any) -> Any:
     """e^x within 2 ULP: NaN for NaN, 0 for -inf and for what would be below 2^-125."""
+    return bind(x, _exp)
+
+
+def _exp(x):
     # NaN has no integer exponent: here it becomes a limit, and comes back through `rest`.
     inside = tirx.Select(x > const(LEAST), tirx.Select(x < const(MOST), x, const(MOST)), const(LEAST))
-    n = tirx.nearbyint(inside * const(1.0 / math.log(2.0)))
-    rest = (x - n * const(LN2_HIGH)) - n * const(LN2_LOW)
-    # e^x = e^rest * 2^(n - 1) * 2, since 2^n itself may be above the largest number.
-    exponent = (n.astype("int32") + tirx.const(126, "int32")) << 23
-    value = polynomial(EXP, rest) * tirx.reinterpret("float32", exponent) * const(2.0)
+    value = bind(tirx.round(inside * const(1.0 / math.log(2.0))), lambda n: _scaled(n, (x - n * const(LN2_HIGH)) - n * const(LN2_LOW)))
     return tirx.Select(x < const(LEAST), const(0.0), tirx.Select(x > const(MOST), const(math.inf), value))
+
+
+def _scaled(n, rest):
+    """e^rest * 2^(n - 1) * 2, since 2^n itself may be above the largest number."""
+    exponent = (n.astype("int32") + tirx.const(126, "int32")) << 23
+    return bind(rest, lambda rest: polynomial(EXP, rest)) * tirx.reinterpret("float32", exponent) * const(2.0)
 
 
 def erf(x: Any) -> Any:
     """erf(x) by the same rational fit as on every other namespace: within 7 ULP and 4e-7."""
-    inside = clamp(x, const(-ERF_LIMIT), const(ERF_LIMIT))
-    square = inside * inside
-    # P / Q stays within 4e-7 of 1 at the limits; nothing relies on |erf| <= 1.
-    return inside * polynomial(ERF_P, square) / polynomial(ERF_Q, square)
+
+    def fit(inside):
+        # P / Q stays within 4e-7 of 1 at the limits; nothing relies on |erf| <= 1.
+        return bind(inside * inside, lambda square: inside * polynomial(ERF_P, square) / polynomial(ERF_Q, square))
+
+    return bind(clamp(x, const(-ERF_LIMIT), const(ERF_LIMIT)), fit)
 
 
 def tanh(x: Any) -> Any:
     """tanh(x) within 2e-7: 2 / (1 + exp(-2 |x|)) - 1 with the sign of x; near 0, where that cancels, x - x^3 / 3 + ..."""
+    return bind(x, lambda x: bind(x * x, lambda square: _tanh(x, square)))
+
+
+def _tanh(x, square):
     far = const(2.0) / (const(1.0) + exp(const(-2.0) * tirx.Select(x < const(0.0), -x, x))) - const(1.0)
-    near = x * polynomial((1.0, -1.0 / 3, 2.0 / 15, -17.0 / 315), x * x)
-    return tirx.Select(x * x < const(0.01), near, tirx.Select(x < const(0.0), -const(1.0), const(1.0)) * far)
+    near = x * polynomial((1.0, -1.0 / 3, 2.0 / 15, -17.0 / 315), square)
+    return tirx.Select(square < const(0.01), near, tirx.Select(x < const(0.0), -const(1.0), const(1.0)) * far)
 
 
 def to_bfloat16(x: Any) -> Any:
     """fp32 rounded to the nearest bfloat16, half to even. On the bits: a cast and the cast back would be left out as a pair."""
-    bits = tirx.reinterpret("uint32", x)
+    return bind(x, lambda x: bind(tirx.reinterpret("uint32", x), lambda bits: _rounded(x, bits)))
+
+
+def _rounded(x, bits):
     lowest = (bits >> tirx.const(16, "uint32")) & tirx.const(1, "uint32")
     rounded = (bits + lowest + tirx.const(0x7FFF, "uint32")) >> tirx.const(16, "uint32")
     quiet = tirx.const(0x7FC0, "uint32")
-    return tirx.reinterpret("bfloat16", tirx.Select(tirx.isnan(x), quiet, rounded).astype("uint16"))
+    return tirx.reinterpret("bfloat16", tirx.Select(isnan(x), quiet, rounded).astype("uint16"))

@@ -16,8 +16,9 @@ from xformer.frontends.tvm.nodes import Elementwise, Input, Node, Reduce, Write
 
 @dataclass(frozen=True)
 class Kernel:
-    """The nodes of one kernel in the order of their computation, and those of them that others read."""
+    """The node that a kernel starts at, all of its nodes in the order of their computation, and those that others read."""
 
+    seed: Node
     nodes: tuple[Node, ...]
     results: tuple[Node, ...]
 
@@ -62,7 +63,7 @@ def kernels(nodes: Sequence[Node], outputs: Iterable[Node]) -> list[Kernel]:
         members = graph.epilogue(seed, rest) if isinstance(seed, Contract) else graph.rows(seed, rest)
         graph.taken.update(members)
         results = tuple(node for node in members if graph.leaves(node, set(members)))
-        result.append(Kernel(tuple(graph.with_constants(members)), results))
+        result.append(Kernel(seed, tuple(graph.with_constants(members)), results))
     return result
 
 

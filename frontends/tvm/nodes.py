@@ -11,6 +11,7 @@ from typing import Any
 
 from tvm import te, tirx
 
+from xformer.frontends.tvm import elementary
 from xformer.frontends.tvm.array import Array, rows_and_columns, unravel
 from xformer.frontends.tvm.target import Machine
 
@@ -138,6 +139,6 @@ def lowest(dtype: str) -> Any:
 REDUCERS = {
     "sum": te.comm_reducer(lambda a, b: a + b, lambda dtype: tirx.const(0, dtype), name="sum"),
     # a > b or a is NaN: the built-in maximum drops NaN, and TVM takes a != a for false.
-    "max": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a > b, tirx.isnan(a)), a, b), lowest, name="max"),
-    "min": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a < b, tirx.isnan(a)), a, b), te.max_value, name="min"),
+    "max": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a > b, elementary.isnan(a)), a, b), lowest, name="max"),
+    "min": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a < b, elementary.isnan(a)), a, b), te.max_value, name="min"),
 }

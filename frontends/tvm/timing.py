@@ -52,7 +52,7 @@ class Peaks:
 
 def timings(kernels: Sequence[Explanation]) -> list[Timing]:
     """Each kernel, timed on this machine."""
-    return [Timing(kernel, _seconds(kernel), _operations(kernel.kernel.nodes[0]), _bytes(kernel.kernel)) for kernel in kernels]
+    return [Timing(kernel, _seconds(kernel), _operations(kernel.kernel.seed), _bytes(kernel.kernel)) for kernel in kernels]
 
 
 def peaks(machine: Machine, operand: str, accumulate: str) -> Peaks:
@@ -81,7 +81,8 @@ def _bandwidth(cores: int) -> float:
 
 
 def _seconds(explained: Explanation) -> float:
-    copies = min(-(-CACHE // _bytes(explained.kernel)), 64)
+    held = sum(map(_size, (*explained.kernel.arguments, *explained.kernel.results)))  # a table whole, whatever is looked up
+    copies = min(-(-CACHE // held), 64)
     return float(np.median(_times(build(explained.scheduled, explained.machine), [_tensors(explained.kernel) for _ in range(copies)])))
 
 
@@ -103,7 +104,7 @@ def _times(function: Any, sets: Sequence[list[Any]]) -> list[float]:
 
 def _tensors(kernel: Kernel) -> list[Any]:
     draw = np.random.default_rng(0)
-    nodes = kernel.arguments if isinstance(kernel.nodes[0], Write) else (*kernel.arguments, *kernel.results)
+    nodes = kernel.arguments if isinstance(kernel.seed, Write) else (*kernel.arguments, *kernel.results)
     return [runtime.tensor(values(draw, node.shape, node.dtype, indices=True)) for node in nodes]
 
 
@@ -114,7 +115,7 @@ def _operations(seed: Node) -> int:
 
 def _bytes(kernel: Kernel) -> int:
     """Of all arguments and results; of rows that are looked up, and of a write into the cache, those rows."""
-    if isinstance(kernel.nodes[0], Write):
+    if isinstance(kernel.seed, Write):
         return 2 * _size(kernel.arguments[1])
     return sum(map(_size, kernel.results)) + sum(_read(argument, kernel) for argument in kernel.arguments)
 

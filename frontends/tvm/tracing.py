@@ -122,8 +122,8 @@ class _Functions:
 
     def _made(self, kernel: Kernel) -> Any:
         rule, computes, tiling = "write", None, None
-        if isinstance(kernel.nodes[0], Write):
-            function = write_function(kernel.nodes[0])
+        if isinstance(kernel.seed, Write):
+            function = write_function(kernel.seed)
         else:
             rule, computes, machine = schedules.rule(kernel), unscheduled(kernel, self.machine), self.machine
             tiling = self._tiling(kernel, computes)
@@ -154,7 +154,7 @@ def _key(kernel: Kernel) -> tuple:
 
 
 def _emit(builder, kernel: Kernel, variables, function: Any) -> None:
-    if isinstance(kernel.nodes[0], Write):
+    if isinstance(kernel.seed, Write):
         (node,) = kernel.nodes
         variables[node] = builder.emit(relax.op.call_tir_inplace(function, [variables[x.node] for x in node.operands], 0, _type(node)))
         return

@@ -1,5 +1,7 @@
 """Kernels: what is fused, which rule each takes, results for sizes of every remainder, and the code for other processors."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,6 +9,8 @@ import tvm
 
 import xformer
 from xformer import ops
+from xformer import precision as precisions
+from xformer.frontends import tvm as frontend
 from xformer.frontends.tvm import packing, target
 from xformer.frontends.tvm.tracing import trace
 from xformer.params import Spec
@@ -60,6 +64,29 @@ def test_bias_activation_and_residual_are_part_of_the_contraction(kernels):
 
 def test_the_same_computation_twice_is_one_kernel(kernels):
     assert len(kernels(lambda x: ops.softmax(x) + ops.softmax(x), np.zeros((4, 64), np.float32))) == 1
+
+
+@pytest.mark.parametrize("precision", xformer.PRECISIONS)
+@pytest.mark.parametrize("preset", ["bert-tiny", "gpt2-tiny"])
+def test_every_loop_that_is_scheduled_as_vectors_stays_one(preset, precision):
+    left: list[str] = []
+
+    @tvm.ir.instrument.pass_instrument
+    class Scalar:  # TVM makes a scalar loop, with another name, of one that holds what it cannot put into vectors
+        def run_after_pass(self, module, info):
+            if info.name == "tirx.VectorizeLoop":
+                left.extend(f"{kernel.name}: {loop.strip()}" for loop in re.findall(r"for .*\w_s\b.* in .*", module.script()))
+
+    scheduled = [kernel for kernel in frontend.explain(preset, (1, 32), precision=precision) if "T.vectorized" in kernel.tir]
+    assert len(scheduled) > 10
+    with tvm.transform.PassContext(instruments=[Scalar()]):
+        for kernel in scheduled:
+            tvm.tirx.build(tvm.IRModule({"main": kernel.scheduled.with_attr("global_symbol", "main")}), kernel.machine.target)
+    assert not left
+
+
+def test_rotation_before_quantisation_is_a_contraction(kernels):
+    assert kernels(precisions.rotate, np.zeros((4, 64), np.float32)) == ["contraction", "rows"]
 
 
 TARGETS = {  # what to compile for: an instruction of int8 contractions there

@@ -12,13 +12,12 @@ from xformer.frontends.tvm.target import Machine
 
 def rule(kernel: Kernel) -> str:
     """The rule that a kernel takes."""
-    seed = kernel.nodes[0]
-    return "contraction" if isinstance(seed, Contract) else "pack" if isinstance(seed, Pack) else "rows"
+    return "contraction" if isinstance(kernel.seed, Contract) else "pack" if isinstance(kernel.seed, Pack) else "rows"
 
 
 def tunable(kernel: Kernel) -> bool:
     """Whether its rule leaves something open."""
-    return isinstance(kernel.nodes[0], Contract)
+    return isinstance(kernel.seed, Contract)
 
 
 RULES = {"contraction": contraction.apply, "pack": rows.apply_flat, "rows": rows.apply}

@@ -18,7 +18,7 @@ from xformer.frontends.tvm.tiling import Tiling
 
 def tilings(kernel: Kernel, machine: Machine) -> list[Tiling]:
     """What tuning may choose from for a kernel, the untuned tiling first."""
-    a, b = kernel.nodes[0].operands
+    a, b = kernel.seed.operands
     layout = b.layout if isinstance(b, Packed) else machine.layout(b.dtype)
     panels, steps, *_ = layout.shape(b.shape[-2], a.shape[-1])
     return list(tiling.space(a.shape[-2], panels, steps, machine.most_rows))
@@ -33,7 +33,7 @@ def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
             _operand(schedule, block, machine)
         elif loops.name(schedule, block) != "total":
             schedule.compute_inline(block)
-    _tile(schedule, total, store, machine.dots[kernel.nodes[0].operands[0].dtype], machine)
+    _tile(schedule, total, store, machine.dots[kernel.seed.operands[0].dtype], machine)
 
 
 def _operand(schedule: Schedule, block: Any, machine: Machine) -> None:
