@@ -6,7 +6,6 @@ lies beyond the last row or column is computed from valid memory or zeros and no
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tvm import te, tirx
 
@@ -72,10 +71,10 @@ class Contract(Node):
 
     def stage(self, buffers: Sequence[te.Tensor], machine: Machine) -> te.Tensor:
         a, b = self.operands
-        (*_, m, k), n, dot = a.shape, b.shape[-2], machine.dots[a.dtype]
+        (*_, m, k), n = a.shape, b.shape[-2]
         layout = b.layout if isinstance(b, Packed) else machine.layout(b.dtype)
         count, steps, columns, depth = layout.shape(n, k)
-        left = self._left(buffers[0], dot, steps * depth, machine.rows(m))
+        left = self._left(buffers[0], machine, steps * depth)
         right = buffers[1] if isinstance(b, Packed) else self._right(buffers[1], layout)
         inner = te.reduce_axis((0, steps * depth), "k")
 
@@ -88,16 +87,20 @@ class Contract(Node):
         total = te.compute((*self.lead, rows, count * columns), body, name="total")
         return te.compute(self.shape, lambda *index: total[index], name="contract")
 
-    def _left(self, buffer: te.Tensor, dot: Any, inner: int, tile: int) -> Callable:
-        """read(*group, row, k) of the left operand; a row beyond the last reads the last."""
+    def _left(self, buffer: te.Tensor, machine: Machine, inner: int) -> Callable:
+        """read(*group, row, k) of the left operand; a row beyond the last reads the last.
+
+        It is written down as dot products read it, and on a GPU for all threads of a block; elsewhere read where it is.
+        """
         a = self.operands[0]
-        _, m, k = a.shape
+        (_, m, k), dot = a.shape, machine.dots[a.dtype]
+        tile = machine.rows(m)
 
         def read(*index):
             *group, i, step = index
             return a.at(buffer, [group[0] if group else 0, tirx.min(i, m - 1) if m % tile else i, step])
 
-        if dot.operand == a.dtype and inner == k:
+        if dot.operand == a.dtype and inner == k and not (dot.intrinsic or machine.gpu):
             return read
 
         def body(*index):

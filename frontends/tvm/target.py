@@ -1,5 +1,6 @@
 """What the rules need to know of a processor: vector width, registers, cores, and its instruction for a dot product."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +27,15 @@ class Dot:
 
 @dataclass(frozen=True)
 class Machine:
-    """A target and its sizes. `lanes`: 32-bit numbers in a vector; `registers`: vectors."""
+    """A target and its sizes. `lanes`: 32-bit numbers in a vector; `most_rows` of a tile: those whose sums fill the registers.
+
+    On a GPU a warp's threads are the lanes, and a tile is what the threads of a block compute together.
+    """
 
     target: Target
     processor: Processor
     lanes: int
-    registers: int
+    most_rows: int
     cores: int
     dots: Mapping[str, Dot]
     tiling: Tiling = DEFAULT  # of the kernel at hand
@@ -41,42 +45,64 @@ class Machine:
         return Layout(2 * self.lanes, self.dots[dtype].depth)
 
     @property
-    def most_rows(self) -> int:
-        """Rows of a register tile that fills the registers: two vectors of accumulators each, two of the weight, two to spare."""
-        return (self.registers - 4) // 2
+    def gpu(self) -> bool:
+        """Whether kernels run on a GPU, as blocks of threads."""
+        return str(self.target.kind) != "llvm"
 
     def rows(self, count: int) -> int:
-        """Rows of a register tile: what the tiling says, or as many as divide `count` rows as evenly as they can."""
+        """Rows of a tile: what the tiling says, or as many as divide `count` rows as evenly as they can."""
         return self.tiling.rows or -(-count // -(-count // self.most_rows))
 
 
-def machine(target: str | Mapping[str, Any] | None = None, cores: int | None = None) -> Machine:
-    """The machine of a target: None for this one, an x86 `mcpu` such as "haswell", or a dict as TVM takes it.
+WARP, BLOCK_ROWS = 32, 64  # of a GPU: threads of a warp, rows of a block's tile (it has two warps' columns)
 
-    Raises ValueError for a target of another kind than llvm, and for a CPU that LLVM does not know.
+
+def machine(target: str | Mapping[str, Any] | None = None, cores: int | None = None) -> Machine:
+    """The machine of a target: None for this one, a CPU such as "haswell", a GPU such as "sm_90", or a dict as TVM takes it.
+
+    Raises ValueError for a target of another kind than llvm and cuda, and for a CPU that LLVM does not know.
     """
     options: dict[str, Any] = {"mcpu": codegen.llvm_get_system_cpu()} if target is None else {"mcpu": target}
-    options = {"kind": "llvm", "num-cores": cores or len(cpus()), **(dict(target) if isinstance(target, Mapping) else options)}
-    if options["kind"] != "llvm":
-        raise ValueError(f"target kind {options['kind']!r} is not supported; supported: 'llvm'")
+    if isinstance(target, str) and re.fullmatch(r"sm_\d+[af]?", target):
+        options = {"kind": "cuda", "arch": target}
+    options = {"kind": "llvm", **(dict(target) if isinstance(target, Mapping) else options)}
+    if options["kind"] not in KINDS:
+        raise ValueError(f"target kind {options['kind']!r} is not supported; supported: {', '.join(map(repr, KINDS))}")
+    return KINDS[options["kind"]](options, cores or len(cpus()), target is None)
+
+
+def _gpu(options: dict[str, Any], cores: int, own: bool) -> Machine:
+    found = Target({"host": {"kind": "llvm"}, **options})
+    dots = {"float32": Dot("float32"), "bfloat16": Dot("float32"), "int32": Dot("int32"), "int8": Dot("int32")}
+    return Machine(found, Processor(str(found.attrs["arch"]), "cuda", ()), WARP, BLOCK_ROWS, cores, dots)
+
+
+def _cpu(options: dict[str, Any], cores: int, own: bool) -> Machine:
+    options = {"num-cores": cores, **options}
     known = codegen.llvm_get_cpu_archlist(Target({key: options[key] for key in ("kind", "mtriple") if key in options}))
     if options.get("mcpu", "generic") not in (*known, "generic"):  # LLVM would go on with a generic one
         raise ValueError(f"LLVM knows no CPU {options['mcpu']!r}; it knows: {', '.join(sorted(map(str, known)))}")
     found = Target(options)
-    if target is None and (absent := processor.missing(_processor(found).features)):  # hidden from this machine, if it is a virtual one
+    if own and (absent := processor.missing(_processor(found).features)):  # hidden from this machine, if it is a virtual one
         found = Target({**options, "mattr": [f"-{feature}" for feature in absent]})
-    has = {feature: _has(feature, found) for feature in ("avx2", "fma", "avx512f", "avx512bw", "avx512vnni")}
-    wide = has["avx512f"] and has["avx512bw"]
-    dots = {"float32": Dot("float32"), "bfloat16": Dot("float32"), "int32": Dot("int32"), "int8": Dot("int32")}
-    if wide or has["avx2"]:
-        # Products of int16 added in pairs to int32 are exact; the instructions on int8 pairs saturate.
-        dots["int8"] = Dot("int16", 2, f"dot_i16_x{16 if wide else 8}" + ("_vnni" if wide and has["avx512vnni"] else ""))
-    lanes, registers = (16, 32) if wide else (8, 16) if has["avx2"] else (4, 32 if "aarch64" in str(options.get("mtriple")) else 16)
-    return Machine(found, _processor(found), lanes, registers, options["num-cores"], dots)
+    lanes, registers, dot = _vectors(found)
+    # A row of a tile has two vectors of sums; two registers hold the weight, and two are to spare.
+    dots = {"float32": Dot("float32"), "bfloat16": Dot("float32"), "int32": Dot("int32"), "int8": dot}
+    return Machine(found, _processor(found), lanes, (registers - 4) // 2, options["num-cores"], dots)
 
 
-def _has(feature: str, target: Target) -> bool:
-    return "aarch64" not in str(target.attrs.get("mtriple", "")) and codegen.llvm_cpu_has_features(feature, target)
+KINDS = {"llvm": _cpu, "cuda": _gpu}
+
+
+def _vectors(target: Target) -> tuple[int, int, Dot]:
+    """32-bit numbers in a vector, the number of vector registers, and how products of int8 are summed."""
+    if "aarch64" in str(target.attrs.get("mtriple", "")):
+        return 4, 32, Dot("int8", 4, "dot_i8_sdot") if codegen.llvm_cpu_has_features("dotprod", target) else Dot("int32")
+    has = {feature: codegen.llvm_cpu_has_features(feature, target) for feature in ("avx2", "avx512f", "avx512bw", "avx512vnni")}
+    # Products of int16 added in pairs to int32 are exact; the instructions on int8 pairs saturate.
+    if has["avx512f"] and has["avx512bw"]:
+        return 16, 32, Dot("int16", 2, "dot_i16_vnni" if has["avx512vnni"] else "dot_i16_avx512")
+    return (8, 16, Dot("int16", 2, "dot_i16_avx2")) if has["avx2"] else (4, 16, Dot("int32"))
 
 
 def _processor(target: Target) -> Processor:

@@ -95,14 +95,15 @@ TARGETS = {  # what to compile for: an instruction of int8 contractions there
     "znver4": "vpdpwssd",
     "sapphirerapids": "vpdpwssd",
     "x86-64": None,
-    "neoverse-n1": None,
+    "neoverse-n1": "sdot",
+    "cortex-a72": None,
 }
 
 
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 def test_other_processors_compile_without_saturating_instructions(name, precision):
-    options = {"mtriple": "aarch64-linux-gnu"} if name.startswith("neoverse") else {}
+    options = {"mtriple": "aarch64-linux-gnu"} if name.startswith(("neoverse", "cortex")) else {}
     machine = target.machine({"kind": "llvm", "mcpu": name, **options}, cores=4)
     chosen = xformer.PRECISIONS[precision]
 
@@ -116,7 +117,9 @@ def test_other_processors_compile_without_saturating_instructions(name, precisio
     assert "vpmaddubsw" not in assembly
     if precision == "int8" and TARGETS[name]:
         assert TARGETS[name] in assembly
-    if precision == "fp32" and name not in ("x86-64", "neoverse-n1"):
+    if precision == "fp32" and options:
+        assert "fmla\tv" in assembly
+    elif precision == "fp32" and name != "x86-64":
         assert "vfmadd" in assembly
         assert ("zmm" in assembly) == (name != "haswell")
 

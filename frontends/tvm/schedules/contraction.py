@@ -75,4 +75,4 @@ def _tile(schedule: Schedule, total: Any, store: Any, dot: Dot, machine: Machine
     schedule.unroll(vector)
     schedule.unroll(row)
     if dot.intrinsic:
-        schedule.tensorize(lane, intrinsics.register(dot, machine))
+        schedule.tensorize(lane, intrinsics.register(dot, machine.lanes))
