@@ -33,6 +33,7 @@ def compile(
     chosen = precision_for(model, precision)
     wanted = [asked(model.config, *shape) for shape in shapes]
     to = machine(target)
+    to.require_programs()
     tree = packing.prepare(model.params, model.config, chosen, to)
     known = load() if records is None else records
     make = functools.partial(build, machine=to, records=known)
@@ -47,6 +48,7 @@ def compile(
 def jit(function: Callable, target: str | Mapping[str, Any] | None) -> Callable:
     """As `xformer.frontends.tvm.jit` says."""
     to = machine(target)
+    to.require_programs()
     programs: dict[tuple, Program] = {}
 
     @functools.wraps(function)

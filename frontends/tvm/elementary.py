@@ -54,7 +54,7 @@ def isnan(x: Any) -> Any:
 
 def difference(a: Any, b: Any) -> Any:
     """a - b as it rounds: TVM would take (x + c) - c for x. Going through the bits hides `a` from it and costs nothing."""
-    if _dtype(b) != "float32":
+    if _dtype(b) != "float32" or isinstance(a, tirx.FloatImm):
         return a - b
     return tirx.reinterpret("float32", tirx.reinterpret("int32", a)) - b
 

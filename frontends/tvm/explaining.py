@@ -41,6 +41,15 @@ class Explanation:
         """How it is computed, as TVMScript."""
         return _text(self.scheduled)
 
+    @property
+    def code(self) -> str:
+        """What it becomes: assembly, or the source of a CUDA kernel."""
+        target = self.machine.target
+        built = tvm.tirx.build(
+            tvm.IRModule({"main": self.scheduled.with_attr("global_symbol", "main").with_attr("target", target)}), target
+        )
+        return str(built.imports[0].inspect_source() if self.machine.gpu else built.inspect_source("asm"))
+
 
 def explain(config: Config, shape: tuple[int, ...], precision: Precision, target: str | Mapping[str, Any] | None) -> list[Explanation]:
     """As `xformer.frontends.tvm.explain` says."""

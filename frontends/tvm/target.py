@@ -44,6 +44,11 @@ class Machine:
         """How a weight is packed: a tile two vectors wide."""
         return Layout(2 * self.lanes, self.dots[dtype].depth)
 
+    def require_programs(self) -> None:
+        """Raise ValueError for a target whose kernels can be looked at but not be run."""
+        if self.gpu:
+            raise ValueError(f"there are no programs for {self.processor.name} yet, only its kernels: see `explain`")
+
     @property
     def gpu(self) -> bool:
         """Whether kernels run on a GPU, as blocks of threads."""
@@ -72,6 +77,8 @@ def machine(target: str | Mapping[str, Any] | None = None, cores: int | None = N
 
 
 def _gpu(options: dict[str, Any], cores: int, own: bool) -> Machine:
+    if "arch" not in options:
+        raise ValueError(f"a target of kind 'cuda' needs an arch, such as 'sm_90'; got {options}")
     found = Target({"host": {"kind": "llvm"}, **options})
     dots = {"float32": Dot("float32"), "bfloat16": Dot("float32"), "int32": Dot("int32"), "int8": Dot("int32")}
     return Machine(found, Processor(str(found.attrs["arch"]), "cuda", ()), WARP, BLOCK_ROWS, cores, dots)

@@ -123,7 +123,7 @@ class _Functions:
     def _made(self, kernel: Kernel) -> Any:
         rule, computes, tiling = "write", None, None
         if isinstance(kernel.seed, Write):
-            function = write_function(kernel.seed)
+            function = write_function(kernel.seed, self.machine.gpu)
         else:
             rule, computes, machine = schedules.rule(kernel), unscheduled(kernel, self.machine), self.machine
             tiling = self._tiling(kernel, computes)

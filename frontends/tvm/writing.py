@@ -1,5 +1,6 @@
 """Writing rows into a cache in its own memory: the one kernel that TE cannot express, since its result is its argument."""
 
+import functools
 import math
 from typing import Any
 
@@ -9,8 +10,8 @@ from xformer.frontends.tvm.array import coordinates, unravel
 from xformer.frontends.tvm.nodes import Write
 
 
-def write_function(node: Write) -> Any:
-    """cache[..., position + i, :] = new[..., i, :] for the rows i of `new`."""
+def write_function(node: Write, gpu: bool = False) -> Any:
+    """cache[..., position + i, :] = new[..., i, :] for the rows i of `new`; on a GPU by a block for each matrix."""
     cache, new, position = node.operands
     lead, (tokens, width) = cache.shape[:-2], new.shape[-2:]
     groups = math.prod(lead)
@@ -23,14 +24,17 @@ def write_function(node: Write) -> Any:
     def target(group, row, column):
         return (*unravel(group, lead), row, column)
 
+    outer = functools.partial(T.thread_binding, thread="blockIdx.x") if gpu else T.serial
+    inner = functools.partial(T.thread_binding, thread="threadIdx.x") if gpu else T.serial
+
     @T.prim_func(s_tir=True)
     def write(cache_handle: T.handle, new_handle: T.handle, position_handle: T.handle):
         C = T.match_buffer(cache_handle, cache_shape, cache.dtype)
         N = T.match_buffer(new_handle, new_shape, new.dtype)
         P = T.match_buffer(position_handle, position_shape, "int32")
-        for group in T.serial(groups):
+        for group in outer(groups):
             for token in T.serial(tokens):
-                for column in T.serial(width):
+                for column in inner(width):
                     C[target(group, P[0] + token, column)] = N[source(group, token, column)]
 
     return write.without_attr("global_symbol")

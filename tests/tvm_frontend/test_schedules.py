@@ -124,11 +124,6 @@ def test_other_processors_compile_without_saturating_instructions(name, precisio
         assert ("zmm" in assembly) == (name != "haswell")
 
 
-def test_a_target_of_another_kind_is_refused():
-    with pytest.raises(ValueError, match="'cuda' is not supported"):
-        target.machine({"kind": "cuda"})
-
-
 def test_packing_keeps_every_element(machine):
     weight = RNG.standard_normal((19, 7)).astype(np.float32)
     packer = packing.Packer(xformer.FP32, machine)

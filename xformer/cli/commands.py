@@ -87,7 +87,10 @@ OF_DECODERS = ("max_new_tokens", "temperature", "top_k", "top_p", "seed", "stop"
 EMBED, GENERATE = defaults(Model.embed), defaults(Model.generate)
 Folder = Annotated[Path, typer.Argument(help="A Hugging Face folder, or one that `xformer prepare` wrote.", show_default=False)]
 Runnable = Annotated[Path, typer.Argument(help="The same, or one that `xformer compile` wrote.", show_default=False)]
-Target = Annotated[str | None, option(None, "--target", "A CPU as LLVM calls it, such as haswell or znver4.", "this one")]
+Target = Annotated[
+    str | None,
+    option(None, "--target", "A CPU as LLVM calls it, such as haswell or znver4; for `explain` also a GPU, such as sm_90.", "this one"),
+]
 Json = Annotated[bool, option(TEXT, "--json", "Print JSON, and nothing else, on standard output.")]
 
 
@@ -227,14 +230,17 @@ def explain(
     precision: Annotated[str, option(None, "--precision", ", ".join(PRECISIONS))] = "fp32",
     target: Target = None,
     as_json: Json = False,
+    code: Annotated[bool, option(None, "--code", "With --kernel: show its assembly too, or its CUDA source.")] = False,
     timed: Annotated[bool, option(None, "--time", "Time each kernel on this machine, which should do nothing else.")] = False,
 ) -> None:
     """Show the distinct kernels that TVM would compile: how often each is called, and which rule scheduled it."""
+    if code and kernel is None:
+        raise ValueError("--code needs --kernel: the code of one kernel is shown")
     found = compilation.explained(model, layers, batch, length, precision, target)
     if timed:
         compilation.show_times(found, precision)
     else:
-        compilation.show(found, kernel, as_json)
+        compilation.show(found, kernel, as_json, ("te", "tir", "code") if code else ("te", "tir"))
 
 
 @app.command()

@@ -101,6 +101,7 @@ def show_times(kernels: list[Any], precision: str) -> None:
     from xformer.frontends.tvm import timing
 
     chosen = precisions.find(precision)
+    kernels[0].machine.require_programs()
     with terminal.progress("timing", len(kernels)) as advance:
         peaks = timing.peaks(kernels[0].machine, chosen.operand, chosen.accumulator)
         found = []
@@ -110,17 +111,21 @@ def show_times(kernels: list[Any], precision: str) -> None:
     terminal.times(found, peaks)
 
 
-def show(kernels: list[Any], name: str | None, as_json: bool) -> None:
-    """The kernels as a table, or one of them with its TE and its schedule. Raises ValueError when there is none of that name."""
+def show(kernels: list[Any], name: str | None, as_json: bool, forms: Sequence[str] = ("te", "tir")) -> None:
+    """The kernels as a table, or one of them in each of the forms. Raises ValueError when there is none of that name."""
     chosen = [kernel for kernel in kernels if name in (None, kernel.name)]
     if not chosen:
         raise ValueError(f"no kernel {name!r}; there are: {', '.join(kernel.name for kernel in kernels)}")
     if as_json:
-        fields = ("name", "rule", "calls", "result", "te", "tir")
+        fields = ("name", "rule", "calls", "result", *forms)
         print(json.dumps([{field: getattr(kernel, field) for field in fields} for kernel in chosen], indent=2))
     elif name is None:
         terminal.kernels(chosen)
     else:
         (kernel,) = chosen
-        written = kernel.te or "# a loop: TE has no result in its argument's memory"
-        print(f"# {kernel.name}: rule {kernel.rule}, called {kernel.calls} times\n\n# TE\n{written}\n\n# scheduled TIR\n{kernel.tir}")
+        print(f"# {kernel.name}: rule {kernel.rule}, called {kernel.calls} times")
+        for form in forms:
+            print(f"\n# {TITLES[form]}\n{getattr(kernel, form) or '# a loop: TE has no result in the memory of its argument'}")
+
+
+TITLES = {"te": "TE", "tir": "scheduled TIR", "code": "code"}

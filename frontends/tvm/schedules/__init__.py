@@ -6,7 +6,7 @@ from tvm import s_tir
 
 from xformer.frontends.tvm.contraction import Contract, Pack
 from xformer.frontends.tvm.fusion import Kernel
-from xformer.frontends.tvm.schedules import contraction, rows
+from xformer.frontends.tvm.schedules import contraction, gpu, rows
 from xformer.frontends.tvm.target import Machine
 
 
@@ -20,11 +20,12 @@ def tunable(kernel: Kernel) -> bool:
     return isinstance(kernel.seed, Contract)
 
 
-RULES = {"contraction": contraction.apply, "pack": rows.apply_flat, "rows": rows.apply}
+CPU = {"contraction": contraction.apply, "pack": rows.apply_flat, "rows": rows.apply}
+GPU = {"contraction": gpu.contraction, "pack": gpu.flat, "rows": gpu.row_by_row}
 
 
 def apply(kernel: Kernel, function: Any, machine: Machine) -> Any:
     """The kernel's function, scheduled by its rule. A ScheduleError is a fault of the rule, never of the model."""
     schedule = s_tir.Schedule(function)
-    RULES[rule(kernel)](schedule, kernel, machine)
+    (GPU if machine.gpu else CPU)[rule(kernel)](schedule, kernel, machine)
     return schedule.mod["main"]

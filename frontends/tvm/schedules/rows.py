@@ -15,7 +15,7 @@ from xformer.frontends.tvm.target import Machine
 
 def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
     """Put all blocks under the row loop of the first, and each one's columns into vectors."""
-    _inline(schedule)
+    inline(schedule)
     first, *rest = loops.blocks(schedule)
     for block in rest:
         if schedule.get_producers(block):
@@ -59,7 +59,7 @@ def vectors(schedule: Schedule, block: Any, lanes: int) -> None:
     schedule.vectorize(schedule.get_loops(schedule.decompose_reduction(block, step))[-1])
 
 
-def _inline(schedule: Schedule) -> None:
+def inline(schedule: Schedule) -> None:
     """Leave out element-wise blocks that one block reads, or that need nothing of this kernel.
 
     Where several blocks would then need nothing either, the one that they read stays: all of them run under its row loop.

@@ -28,6 +28,7 @@ def tune(
     told: Callable[[search.Event], Any],
 ) -> list[Record]:
     """As `xformer.frontends.tvm.tune` says."""
+    machine(target).require_programs()
     kept = records.load(shipped=False) if known is None else known
     jobs = list(_of_model(presets.find(what), shapes, target, precision)) if isinstance(what, str | Config) else [(what, shapes)]
     touched = set()
