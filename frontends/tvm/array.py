@@ -23,13 +23,11 @@ class Array:
     if TYPE_CHECKING:  # the operators, which `namespace` gives
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = cast(Any, None)
         __and__ = __rand__ = __or__ = __ror__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __invert__ = cast(Any, None)
+        __mod__ = __floordiv__ = __getitem__ = __setitem__ = __int__ = __bool__ = __float__ = __index__ = cast(Any, None)
 
     def __init__(self, node: Any, shape: Sequence[int], strides: Sequence[int] | None = None, offset: int = 0):
         self.node, self.shape, self.offset = node, tuple(shape), offset
         self.strides = row_major(self.shape) if strides is None else tuple(strides)
-
-    def __repr__(self) -> str:
-        return f"<traced {self.dtype}{list(self.shape)} from {self.node.name}>"
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return sys.modules[f"{__package__}.namespace"]
@@ -38,6 +36,26 @@ class Array:
     ndim = property(lambda self: len(self.shape))
     size = property(lambda self: math.prod(self.shape))
     device = property(lambda self: "cpu")
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> "Array":
+        """The array, which is on the one device that there is. Raises ValueError for another."""
+        if device != "cpu":
+            raise ValueError(f"unknown device {device!r}; there is 'cpu'")
+        return self
+
+    @property
+    def traced(self) -> bool:
+        """Whether the array belongs to a function that is being traced: it depends on an argument of it."""
+        pending, seen = [self.node], set()
+        while pending:
+            node = pending.pop()
+            if node.serial in seen or node.tensor is not None:
+                continue
+            seen.add(node.serial)
+            if not node.operands and not node.elementwise:
+                return True
+            pending += [x.node for x in node.operands]
+        return False
 
     @property
     def key(self) -> tuple:
@@ -48,6 +66,10 @@ class Array:
     def contiguous(self) -> bool:
         """Whether the view is its whole buffer, in order."""
         return self.offset == 0 and self.size == math.prod(self.node.shape) and _packed(self.shape, self.strides)
+
+    def same(self) -> "Array":
+        """Another handle of the same array."""
+        return Array(self.node, self.shape, self.strides, self.offset)
 
     def view(self, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> "Array":
         """Another view of the same buffer, `offset` elements further."""
@@ -63,8 +85,8 @@ class Array:
         ]
         return self.view(shape, [0] * lead + strides)
 
-    def __getitem__(self, key: Any) -> "Array":
-        keys = key if isinstance(key, tuple) else (key,)
+    def sliced(self, keys: tuple[Any, ...]) -> "Array":
+        """A view: what slices, integers, None and ... pick. Raises IndexError for what is outside."""
         taken = sum(entry is not None and entry is not Ellipsis for entry in keys)
         if taken > self.ndim:
             raise IndexError(f"{taken} indices for an array of rank {self.ndim}")
@@ -82,7 +104,7 @@ class Array:
                 start, stop, step = entry.indices(extent)
                 shape.append(len(range(start, stop, step)))
                 strides.append(stride * step)
-                offset += start * stride
+                offset += start * stride if shape[-1] else 0
             else:
                 index = operator.index(entry)
                 if not -extent <= index < extent:
@@ -142,6 +164,8 @@ def rows_and_columns(shape: Sequence[int]) -> tuple[int, int]:
 
 def reshaped(x: Array, shape: tuple[int, ...]) -> Array | None:
     """A view of another shape, or None where the strides do not allow one."""
+    if 0 in shape:
+        return x.view(shape, row_major(shape))
     strides, axes = [], [(extent, stride) for extent, stride in zip(x.shape, x.strides, strict=True) if extent != 1]
     for extent in reversed(shape):
         if extent == 1:

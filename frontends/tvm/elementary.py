@@ -21,8 +21,28 @@ LEAST, MOST = -86.6, 88.72283  # exp gives 0 below (2^-125) and infinity above
 
 
 def const(value: float, dtype: str = "float32") -> Any:
-    """`value` as an expression."""
+    """`value` as an expression; a 64-bit unsigned one may be larger than what TVM takes."""
+    if dtype == "uint64" and value >= 1 << 63:
+        return tirx.const(int(value) - (1 << 64), "int64").astype(dtype)
     return tirx.const(value, dtype)
+
+
+def libm(name: str) -> Callable[..., Any]:
+    """A function of C's mathematical library, called for each element; bfloat16 goes through float32."""
+
+    def call(*values: Any) -> Any:
+        dtype = _dtype(values[0])
+        if dtype == "bfloat16":
+            return to_bfloat16(call(*(x.astype("float32") for x in values)))
+        return tirx.call_pure_extern(dtype, name + "f" * (dtype == "float32"), *values)
+
+    return call
+
+
+def in_vectors(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`function` for float32, of C's mathematical library for others."""
+    other = libm(name)
+    return lambda x: function(x) if _dtype(x) == "float32" else other(x)
 
 
 def _dtype(x: Any) -> str:
@@ -47,6 +67,8 @@ def clamp(x: Any, least: Any, most: Any) -> Any:
 
 def isnan(x: Any) -> Any:
     """Whether x is NaN, by its bits; TVM takes x != x for false."""
+    if _dtype(x) == "bfloat16":
+        x = x.astype("float32")
     if _dtype(x) != "float32":  # of which a model has no rows
         return tirx.isnan(x)
     return (tirx.reinterpret("int32", x) & tirx.const(0x7FFFFFFF, "int32")) > tirx.const(0x7F800000, "int32")
@@ -54,9 +76,10 @@ def isnan(x: Any) -> Any:
 
 def difference(a: Any, b: Any) -> Any:
     """a - b as it rounds: TVM would take (x + c) - c for x. Going through the bits hides `a` from it and costs nothing."""
-    if _dtype(b) != "float32" or isinstance(a, tirx.FloatImm):
+    bits = {"float32": "int32", "float64": "int64"}.get(_dtype(b))
+    if bits is None or isinstance(a, tirx.FloatImm):
         return a - b
-    return tirx.reinterpret("float32", tirx.reinterpret("int32", a)) - b
+    return tirx.reinterpret(_dtype(b), tirx.reinterpret(bits, a)) - b
 
 
 def exp(x: Any) -> Any:

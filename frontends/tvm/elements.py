@@ -1,22 +1,43 @@
 """Functions of TE expressions as functions of arrays and scalars, element by element."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
 
+from xformer.frontends.tvm import dtypes
 from xformer.frontends.tvm.array import Array
+from xformer.frontends.tvm.contraction import Packed
+from xformer.frontends.tvm.elementary import const, to_bfloat16
 from xformer.frontends.tvm.nodes import Elementwise
 
-Scalar = float | int
+Scalar = bool | float | int
 
 
-def common_dtype(*values: Array | Scalar) -> str:
-    """The dtype of all arrays among the values. Raises TypeError when they have two."""
-    dtypes = sorted({x.dtype for x in values if isinstance(x, Array)})
-    if len(dtypes) != 1:
-        raise TypeError(f"operands of one dtype are needed, got {', '.join(dtypes) or 'no array'}")
-    return dtypes[0]
+def result_type(*values: Array | Scalar | str) -> str:
+    """The dtype of an operation on arrays, dtypes and Python scalars. Raises TypeError where there is none."""
+    named = [dtypes.name_of(x) for x in values if not isinstance(x, bool | int | float)]
+    if not named:
+        raise TypeError("an array or a dtype is needed, got scalars alone" if values else "an array or a dtype is needed")
+    result = named[0]
+    for name in named[1:]:
+        result = dtypes.promoted(result, name)
+    for value in values:
+        if isinstance(value, bool | int | float):
+            dtypes.of_scalar(value, result)
+    return result
+
+
+def astype(x: Array, dtype: str, *, copy: bool = True, device: Any = None) -> Array:
+    """x in another dtype; a float that is to become an integer must fit it. Nothing is ever copied without need."""
+    if x.dtype == dtypes.name_of(dtype):
+        return x
+    if isinstance(x, Packed):
+        raise TypeError(f"a packed weight of {x.dtype} cannot become {dtype}")
+    if dtype == "bfloat16":
+        narrow = x if x.dtype == "float32" else astype(x, "float32")
+        return mapped("astype", to_bfloat16, narrow, dtype=dtype)
+    return mapped("astype", lambda element: element != const(0, x.dtype) if dtype == "bool" else element.astype(dtype), x, dtype=dtype)
 
 
 def mapped(name: str, function: Callable, *values: Array | Scalar, dtype: str | None = None) -> Array:
@@ -28,16 +49,16 @@ def mapped(name: str, function: Callable, *values: Array | Scalar, dtype: str | 
 
     def body(*elements):
         rest = iter(elements)
-        return function(*(next(rest) if isinstance(x, Array) else tirx.const(x, own) for x in values))
+        return function(*(next(rest) if isinstance(x, Array) else const(x, own) for x in values))
 
-    return Array(Elementwise(name, body, arrays, shape, dtype or own, scalars), shape)
+    return Array(Elementwise(name, body, arrays, shape, dtype or own, *scalars), shape)
 
 
-def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The shape that all broadcast to. Raises ValueError when there is none."""
     rank = max(len(shape) for shape in shapes)
     result = []
-    for extents in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
+    for extents in zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True):
         wide = {extent for extent in extents if extent != 1}
         if len(wide) > 1:
             raise ValueError(f"shapes {', '.join(map(str, shapes))} do not broadcast")
@@ -45,22 +66,30 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def binary(name: str, function: Callable, dtype: str | None = None) -> Callable[[Any, Any], Array]:
-    """A function of two arrays, or of an array and a scalar."""
+def binary(name: str, function: Callable, dtype: str | None = None, kinds: tuple[str, ...] = dtypes.ALL) -> Callable[[Any, Any], Array]:
+    """A function of two arrays, or of an array and a scalar, whose dtypes are promoted to one of `kinds`."""
 
-    def apply(x1: Array | Scalar, x2: Array | Scalar) -> Array:
-        common_dtype(x1, x2)
-        return mapped(name, function, x1, x2, dtype=dtype)
+    def apply(x1: Array | Scalar, x2: Array | Scalar, /) -> Array:
+        own = checked(name, result_type(x1, x2), kinds)
+        return mapped(name, function, *(astype(x, own) if isinstance(x, Array) else x for x in (x1, x2)), dtype=dtype)
 
     apply.__name__, apply.__doc__ = name, f"{name} of two arrays, or of an array and a scalar, element by element."
     return apply
 
 
-def unary(name: str, function: Callable, dtype: str | None = None) -> Callable[[Array], Array]:
-    """A function of one array."""
+def unary(name: str, function: Callable, dtype: str | None = None, kinds: tuple[str, ...] = dtypes.ALL) -> Callable[[Array], Array]:
+    """A function of one array, whose dtype is one of `kinds`."""
 
-    def apply(x: Array) -> Array:
+    def apply(x: Array, /) -> Array:
+        checked(name, x.dtype, kinds)
         return mapped(name, function, x, dtype=dtype)
 
     apply.__name__, apply.__doc__ = name, f"{name} of each element."
     return apply
+
+
+def checked(name: str, dtype: str, kinds: tuple[str, ...]) -> str:
+    """`dtype`. Raises TypeError, naming the function, when it is not among `kinds`."""
+    if dtype not in kinds:
+        raise TypeError(f"{name} needs one of {', '.join(kinds)}; got {dtype}")
+    return dtype

@@ -8,10 +8,14 @@ on the same rows: a softmax or a norm, with the quantisation after it, is one ke
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from tvm import te
 
 from xformer.frontends.tvm.array import Array
 from xformer.frontends.tvm.contraction import Contract, Pack
 from xformer.frontends.tvm.nodes import Elementwise, Input, Node, Reduce, Write
+from xformer.frontends.tvm.target import Machine
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,23 @@ class Kernel:
     def arguments(self) -> tuple[Node, ...]:
         """The nodes outside whose buffers are read."""
         return tuple(dict.fromkeys(x.node for node in self.nodes for x in node.operands if x.node not in self.nodes))
+
+    @property
+    def key(self) -> tuple:
+        """Equal for kernels that compute the same from arguments of the same shapes."""
+        places = {node: place for place, node in enumerate((*self.arguments, *self.nodes))}
+        steps = tuple((node.key, *(places[x.node] for x in node.operands)) for node in self.nodes)
+        arguments = tuple((node.shape, node.dtype) for node in self.arguments)
+        return arguments, steps, tuple(places[node] for node in self.results)
+
+    def unscheduled(self, machine: Machine) -> Any:
+        """Its TE computes as one function."""
+        arguments = [te.placeholder(node.shape, node.dtype, name=f"x{place}") for place, node in enumerate(self.arguments)]
+        tensors = dict(zip(self.arguments, arguments, strict=True))
+        for node in self.nodes:
+            tensors[node] = node.stage([tensors[x.node] for x in node.operands], machine)
+        function = te.create_prim_func([*arguments, *(tensors[node] for node in self.results)])
+        return function.with_attr("target", machine.target)
 
 
 def reachable(outputs: Iterable[Array]) -> list[Node]:
@@ -57,9 +78,9 @@ def kernels(nodes: Sequence[Node], outputs: Iterable[Node]) -> list[Kernel]:
     graph = _Graph(nodes, outputs)
     result = []
     for place, seed in enumerate(nodes):
-        if seed in graph.taken or isinstance(seed, Input) or (seed in graph.constant and seed not in graph.outputs):
+        if seed in graph.taken or isinstance(seed, Input) or seed.tensor is not None or (seed in graph.constant and seed not in graph.outputs):
             continue
-        rest = [node for node in nodes[place + 1 :] if node not in graph.taken and node not in graph.constant]
+        rest = [node for node in nodes[place + 1 :] if node not in graph.taken and node not in graph.constant and node.tensor is None]
         members = graph.epilogue(seed, rest) if isinstance(seed, Contract) else graph.rows(seed, rest)
         graph.taken.update(members)
         results = tuple(node for node in members if graph.leaves(node, set(members)))
@@ -81,7 +102,7 @@ class _Graph:
         for node in nodes:
             for x in node.operands:
                 self.readers[x.node].add(node)
-            if node.elementwise and all(x.node in self.constant for x in node.operands):
+            if node.elementwise and node.tensor is None and all(x.node in self.constant for x in node.operands):
                 self.constant.add(node)
 
     def leaves(self, node: Node, inside: set[Node]) -> bool:

@@ -22,9 +22,11 @@ class Node:
     """A compute and its operands. `elementwise`: each element of the result needs one element of each operand."""
 
     elementwise = False
+    tensor: Any = None  # the result, once there is one
 
     def __init__(self, name: str, operands: Sequence[Array], shape: Sequence[int], dtype: str, *options: Any):
-        self.name, self.operands, self.shape, self.dtype = name, tuple(operands), tuple(shape), dtype
+        self.name, self.shape, self.dtype = name, tuple(shape), dtype
+        self.operands = tuple(x.same() for x in operands)  # whose own handle may become another array
         self.options = options  # with the name and the operands, all that the result depends on
         self.serial = next(_serial)
 
@@ -47,6 +49,14 @@ class Input(Node):
 
     def __init__(self, name: str, shape: Sequence[int], dtype: str):
         super().__init__(name, (), shape or (1,), dtype, name)
+
+
+class Data(Node):
+    """Values, in their own shape; a scalar has one element."""
+
+    def __init__(self, tensor: Any, shape: Sequence[int]):
+        super().__init__("data", (), tuple(shape) or (1,), str(tensor.dtype))
+        self.tensor = tensor
 
 
 class Elementwise(Node):
@@ -76,14 +86,14 @@ class Indexed(Node):
 
     def __init__(self, name: str, function: Callable, operands: Sequence[Array], shape: Sequence[int], dtype: str, *options: Any):
         super().__init__(name, operands, rows_and_columns(shape), dtype, *options)
-        self.function, self.logical = function, tuple(shape)
+        self.function, self.logical, self.given = function, tuple(shape), tuple(operands)
 
     def stage(self, buffers, machine):
-        places = {id(x): place for place, x in enumerate(self.operands)}
+        places = {id(x): place for place, x in enumerate(self.given)}
 
         def body(row, column):
             index = [*unravel(row, self.logical[:-1]), column] if self.logical else []
-            return self.function(index, lambda x, at: x.at(buffers[places[id(x)]], at))
+            return self.function(index, lambda x, at: self.operands[places[id(x)]].at(buffers[places[id(x)]], at))
 
         return te.compute(self.shape, body, name=self.name)
 
@@ -136,9 +146,19 @@ def lowest(dtype: str) -> Any:
     return tirx.const(-math.inf, dtype) if "float" in dtype else te.min_value(dtype)
 
 
+def highest(dtype: str) -> Any:
+    """Where a minimum starts."""
+    return tirx.const(math.inf, dtype) if "float" in dtype else te.max_value(dtype)
+
+
+def _is_nan(x: Any) -> Any:
+    return elementary.isnan(x) if "float" in str(x.ty) else tirx.const(False, "bool")
+
+
 REDUCERS = {
     "sum": te.comm_reducer(lambda a, b: a + b, lambda dtype: tirx.const(0, dtype), name="sum"),
+    "prod": te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="prod"),
     # a > b or a is NaN: the built-in maximum drops NaN, and TVM takes a != a for false.
-    "max": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a > b, elementary.isnan(a)), a, b), lowest, name="max"),
-    "min": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a < b, elementary.isnan(a)), a, b), te.max_value, name="min"),
+    "max": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a > b, _is_nan(a)), a, b), lowest, name="max"),
+    "min": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a < b, _is_nan(a)), a, b), highest, name="min"),
 }

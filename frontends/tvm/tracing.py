@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm
-from tvm import relax, te
+from tvm import relax
 
 from xformer import params
 from xformer.frontends.tvm import fusion, namespace, schedules  # noqa: F401  the namespace gives arrays their operators
@@ -90,8 +90,10 @@ def _symbol(path: str, leaf: Any) -> Array:
 def _module(inputs, groups, returned, functions) -> tuple[tvm.IRModule, dict[str, Distinct]]:
     """Relax glue around the kernels; kernels that are the same are one function."""
     builder = functions.builder
-    variables = {node: relax.Var(f"x{place}", _type(node)) for place, node in enumerate(inputs)}
+    variables: dict[Any, Any] = {node: relax.Var(f"x{place}", _type(node)) for place, node in enumerate(inputs)}
     arguments = list(variables.values())
+    for node in (node for kernel in groups for node in kernel.arguments if node.tensor is not None):
+        variables[node] = relax.const(node.tensor)
     with builder.function("main", arguments):
         with builder.dataflow():
             for kernel in groups:
@@ -114,7 +116,7 @@ class _Functions:
 
     def find(self, kernel: Kernel) -> Any:
         """The kernel's function, made at its first call."""
-        key = _key(kernel)
+        key = kernel.key
         if key not in self.found:
             self.found[key] = self._made(kernel)
         self.distinct[self.found[key].name_hint].calls += 1
@@ -125,11 +127,11 @@ class _Functions:
         if isinstance(kernel.seed, Write):
             function = write_function(kernel.seed, self.machine.gpu)
         else:
-            rule, computes, machine = schedules.rule(kernel), unscheduled(kernel, self.machine), self.machine
+            rule, computes, machine = schedules.rule(kernel), kernel.unscheduled(self.machine), self.machine
             tiling = self._tiling(kernel, computes)
             if tiling:
                 machine = dataclasses.replace(machine, tiling=tiling)
-                computes = unscheduled(kernel, machine)
+                computes = kernel.unscheduled(machine)
             function = schedules.apply(kernel, computes, machine).without_attr("global_symbol")
         variable = self.builder.add_func(function, rule if rule == "write" else f"{rule}_{kernel.nodes[-1].name}")
         self.distinct.setdefault(variable.name_hint, Distinct(rule, kernel, computes, tiling))
@@ -145,14 +147,6 @@ class _Functions:
         return found
 
 
-def _key(kernel: Kernel) -> tuple:
-    """Equal for kernels that compute the same from arguments of the same shapes."""
-    places = {node: place for place, node in enumerate((*kernel.arguments, *kernel.nodes))}
-    steps = tuple((node.key, *(places[x.node] for x in node.operands)) for node in kernel.nodes)
-    arguments = tuple((node.shape, node.dtype) for node in kernel.arguments)
-    return arguments, steps, tuple(places[node] for node in kernel.results)
-
-
 def _emit(builder, kernel: Kernel, variables, function: Any) -> None:
     if isinstance(kernel.seed, Write):
         (node,) = kernel.nodes
@@ -162,16 +156,6 @@ def _emit(builder, kernel: Kernel, variables, function: Any) -> None:
     call = builder.emit(relax.call_tir(function, [variables[node] for node in kernel.arguments], types if len(types) > 1 else types[0]))
     for place, node in enumerate(kernel.results):
         variables[node] = builder.emit(relax.TupleGetItem(call, place)) if len(types) > 1 else call
-
-
-def unscheduled(kernel: Kernel, machine: Machine) -> Any:
-    """The kernel's TE computes as one function."""
-    arguments = [te.placeholder(node.shape, node.dtype, name=f"x{place}") for place, node in enumerate(kernel.arguments)]
-    tensors = dict(zip(kernel.arguments, arguments, strict=True))
-    for node in kernel.nodes:
-        tensors[node] = node.stage([tensors[x.node] for x in node.operands], machine)
-    function = te.create_prim_func([*arguments, *(tensors[node] for node in kernel.results)])
-    return function.with_attr("target", machine.target)
 
 
 def _type(node) -> Any:

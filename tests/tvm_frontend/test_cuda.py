@@ -19,7 +19,6 @@ from xformer.frontends import tvm as frontend
 from xformer.frontends.tvm import target
 from xformer.frontends.tvm.nodes import Write
 from xformer.frontends.tvm.runtime import numpy_dtype
-from xformer.frontends.tvm.tracing import unscheduled
 from xformer.frontends.tvm.tuning.trial import values
 
 HEADER = Path(__file__).with_name("emulation.hpp")
@@ -63,7 +62,7 @@ def test_the_source_of_every_kernel_computes_what_its_te_says(preset, precision,
         results = [[np.zeros(node.shape, numpy_dtype(node.dtype)) for node in kernel.kernel.results] for _ in range(2)]
         pointers = (ctypes.c_void_p * (len(given) + len(results[0])))(*(x.ctypes.data for x in (*given, *results[0])))
         run(pointers)
-        plain = unscheduled(kernel.kernel, kernel.machine).with_attr("target", machine.target)
+        plain = kernel.kernel.unscheduled(kernel.machine).with_attr("target", machine.target)
         reference = tvm.compile(plain, machine.target)
         tensors = [tvm.runtime.tensor(x) for x in (*given, *results[1])]
         reference(*tensors)

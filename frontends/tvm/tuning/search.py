@@ -156,13 +156,13 @@ class _Plan:
 def _plans(jobs: Sequence[Job], to: Any, known: set[Tried], trials: int) -> list[_Plan]:
     from xformer.frontends.tvm import schedules
     from xformer.frontends.tvm.schedules import contraction
-    from xformer.frontends.tvm.tracing import trace, unscheduled
+    from xformer.frontends.tvm.tracing import trace
 
     found: dict[str, _Plan] = {}
     for function, arguments in jobs:
         for name, distinct in trace(function, arguments, to).kernels.items():
             if schedules.tunable(distinct.kernel):
-                key = workload(unscheduled(distinct.kernel, to))
+                key = workload(distinct.kernel.unscheduled(to))
                 _, *others = contraction.tilings(distinct.kernel, to)
                 random.Random(key).shuffle(others)
                 left = [tiling for tiling in others[: max(trials - 1, 0)] if (key, target(to), tiling) not in known]

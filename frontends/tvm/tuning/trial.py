@@ -12,7 +12,6 @@ from xformer.frontends.tvm import runtime, schedules
 from xformer.frontends.tvm.fusion import Kernel
 from xformer.frontends.tvm.target import Machine
 from xformer.frontends.tvm.tiling import Tiling
-from xformer.frontends.tvm.tracing import unscheduled
 
 SECONDS, MOST = 0.05, 40  # a measurement takes so long, with so many runs at the most
 ROUNDING = 2e-5  # of the largest number of a row: sums in another order
@@ -25,12 +24,12 @@ class Bench:
         self.kernel, self.machine = kernel, machine
         draw = np.random.default_rng(0)
         self.arguments = [runtime.tensor(values(draw, node.shape, node.dtype)) for node in kernel.arguments]
-        self.wanted = [x.copy() for x in self.run(build(unscheduled(kernel, machine), machine))]
+        self.wanted = [x.copy() for x in self.run(build(kernel.unscheduled(machine), machine))]
 
     def build(self, chosen: Tiling) -> Any:
         """The kernel with a tiling, compiled."""
         machine = replace(self.machine, tiling=chosen)
-        return build(schedules.apply(self.kernel, unscheduled(self.kernel, machine), machine), machine)
+        return build(schedules.apply(self.kernel, self.kernel.unscheduled(machine), machine), machine)
 
     def run(self, function: Any) -> list[np.ndarray]:
         """Its results."""

@@ -1,0 +1,151 @@
+"""Arrays that hold values: what was built up by calling functions is compiled and run when somebody asks for a number.
+
+The functions are those of tracing. A node keeps its result once it has one; kernels are kept by what they compute, so that
+each is compiled once in a process. Small ones are compiled as they stand, which takes milliseconds; large ones are
+scheduled by the rules.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+
+from tvm.s_tir import ScheduleError
+
+from xformer.frontends.tvm import dtypes, fusion, runtime, schedules
+from xformer.frontends.tvm.array import Array
+from xformer.frontends.tvm.contraction import Contract
+from xformer.frontends.tvm.fusion import Kernel
+from xformer.frontends.tvm.nodes import Data, Input, Node
+from xformer.frontends.tvm.target import Machine, machine
+
+LARGE = 1 << 16  # elements, or products, from which on a schedule pays for its compilation
+MOST = 4096  # kernels that are kept
+
+PLAIN = {"kind": "llvm", "opt-level": 0}  # code as it stands: a fifth of the time to compile
+
+_kernels: dict[tuple, Any] = {}
+
+
+@functools.cache
+def _machine() -> Machine:
+    return machine()
+
+
+# ------------------------------------------------------------------------------------------------------------ values of arrays
+def known(x: Array) -> Array:
+    """`x`, computed now. Raises TypeError for an array of a function that is being traced."""
+    if x.node.tensor is None:
+        _evaluate(x)
+    return x
+
+
+def values(x: Array) -> np.ndarray:
+    """A view of the array's memory, computed now."""
+    memory = runtime.to_numpy(known(x).node.tensor).reshape(-1)
+    if not x.size:
+        return np.empty(x.shape, memory.dtype)
+    step = memory.itemsize
+    return np.lib.stride_tricks.as_strided(memory[x.offset :], x.shape, [stride * step for stride in x.strides], writeable=False)
+
+
+def item(x: Array) -> Any:
+    """The one number of an array, as a Python scalar. Raises TypeError when there are more."""
+    if x.size != 1:
+        raise TypeError(f"only an array of one element is a Python number, got shape {x.shape}")
+    return values(x).reshape(()).item() if x.dtype != "bfloat16" else float(values(x).reshape(()))
+
+
+def copied(x: Array) -> Array:
+    """An array with memory of its own."""
+    return held(values(x).copy())
+
+
+def held(array: np.ndarray) -> Array:
+    """An array of memory that nobody else writes to."""
+    node = Data(runtime.tensor(array) if array.size else _empty(array.shape, array.dtype.name), array.shape)
+    return Array(node, array.shape)
+
+
+def from_host(obj: Any, dtype: str | None, copy: bool | None) -> Array:
+    """Python numbers in lists, or another library's array."""
+    own = getattr(obj, "dtype", None)
+    array = np.asarray(obj, runtime.numpy_dtype(dtypes.name_of(dtype))) if dtype else np.asarray(obj)
+    if own is None and not dtype and not hasattr(obj, "__array_interface__") and not isinstance(obj, memoryview | bytes | bytearray):
+        kind = {"b": "bool", "f": "real floating", "i": "integral", "u": "integral"}.get(array.dtype.kind, "")
+        if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+            raise OverflowError(f"{array.max()} does not fit {dtypes.DEFAULTS['integral']}")
+        array = array.astype(runtime.numpy_dtype(dtypes.DEFAULTS.get(kind, "bool" if array.dtype.kind == "b" else array.dtype.name)))
+    dtypes.name_of(array.dtype.name)
+    if copy is False:
+        raise ValueError("asarray cannot keep Python numbers or another library's memory without a copy")
+    return held(np.array(array, order="C"))
+
+
+def from_dlpack(x: Any, copy: bool | None) -> Array:
+    """Another library's memory, copied where TVM asks for another alignment."""
+    if isinstance(x, Array):
+        return copied(x) if copy else x
+    array = np.from_dlpack(x)
+    if copy is False and (not array.flags.writeable or array.ctypes.data % runtime.ALIGNMENT):
+        raise ValueError("this memory cannot be taken without a copy")
+    return held(np.array(array, order="C") if copy else array)
+
+
+# ------------------------------------------------------------------------------------------------------------------ computing
+def _evaluate(*arrays: Array) -> None:
+    nodes = fusion.reachable(arrays)
+    if symbols := [node.name for node in nodes if isinstance(node, Input)]:
+        raise TypeError(f"an array of a function that is being traced has no values yet; it depends on {', '.join(symbols)}")
+    for node in nodes:
+        if node.tensor is None and not math.prod(node.shape):
+            _keep(node, _empty(node.shape, node.dtype))
+    wanted = [x.node for x in arrays]
+    kernels = fusion.kernels(fusion.reachable(arrays), wanted)
+    _compile([kernel for kernel in kernels if kernel.key not in _kernels])
+    for kernel in kernels:
+        results = [_empty(node.shape, node.dtype) for node in kernel.results]
+        with runtime.threads():
+            _kernels[kernel.key](*(node.tensor for node in kernel.arguments), *results)
+        for node, tensor in zip(kernel.results, results, strict=True):
+            _keep(node, tensor)
+
+
+def _keep(node: Node, tensor: Any) -> None:
+    node.tensor, node.operands = tensor, ()
+
+
+def _empty(shape: Sequence[int], dtype: str) -> Any:
+    return tvm.runtime.empty(tuple(shape), dtype)
+
+
+def _compile(kernels: Sequence[Kernel]) -> None:
+    if len(_kernels) > MOST:
+        _kernels.clear()
+    for target, group in ((PLAIN, [k for k in kernels if not _large(k)]), (_machine().target, [k for k in kernels if _large(k)])):
+        functions = {f"kernel{place}": (kernel, _function(kernel, target)) for place, kernel in enumerate(group)}
+        if functions:
+            module = tvm.IRModule({name: function.with_attr("global_symbol", name) for name, (_, function) in functions.items()})
+            built = tvm.tirx.build(module, tvm.target.Target(target))
+            _kernels.update({kernel.key: built[name] for name, (kernel, _) in functions.items()})
+
+
+def _function(kernel: Kernel, target: Any) -> Any:
+    plain = kernel.unscheduled(_machine()).with_attr("target", tvm.target.Target(target))
+    if target is PLAIN:
+        return plain
+    try:
+        return schedules.apply(kernel, plain, _machine())
+    except ScheduleError:  # a structure that no model has
+        return plain
+
+
+def _large(kernel: Kernel) -> bool:
+    seed = kernel.seed
+    work = math.prod(seed.shape) * (seed.operands[0].shape[-1] if isinstance(seed, Contract) else 1)
+    return max(work, *(math.prod(node.shape) for node in kernel.nodes)) >= LARGE
+
+

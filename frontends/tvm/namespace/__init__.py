@@ -1,0 +1,159 @@
+"""The Array API standard (2024.12) over TVM: the same functions trace a model, and compute where arrays hold values.
+
+A traced array is handed to an ordinary function; its `__array_namespace__` leads here, and what the function does is
+written down. `asarray` and its like give arrays that hold values: what is done to them is compiled by TVM and run when
+somebody asks for a number. Dtypes are their names. Comparisons with NaN and reductions behave as the standard has them,
+which the built-in maximum and hyperbolic tangent of TE do not. There are no complex numbers, which TVM does not have.
+"""
+
+import math
+
+from xformer.frontends.tvm.dtypes import can_cast, finfo, iinfo, isdtype
+from xformer.frontends.tvm.elements import astype, result_type
+from xformer.frontends.tvm.namespace import operators  # noqa: F401  arrays get their operators
+from xformer.frontends.tvm.namespace.creation import (
+    arange,
+    asarray,
+    empty,
+    empty_like,
+    eye,
+    from_dlpack,
+    full,
+    full_like,
+    linspace,
+    ones,
+    ones_like,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)
+from xformer.frontends.tvm.namespace.elementwise import (
+    abs,
+    acos,
+    acosh,
+    add,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    ceil,
+    clip,
+    conj,
+    copysign,
+    cos,
+    cosh,
+    divide,
+    equal,
+    erf,
+    exp,
+    expm1,
+    floor,
+    floor_divide,
+    greater,
+    greater_equal,
+    hypot,
+    imag,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    log,
+    log1p,
+    log2,
+    log10,
+    logaddexp,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    nextafter,
+    not_equal,
+    positive,
+    pow,
+    real,
+    reciprocal,
+    remainder,
+    round,
+    sign,
+    signbit,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    trunc,
+    where,
+)
+from xformer.frontends.tvm.namespace.info import __array_namespace_info__
+from xformer.frontends.tvm.namespace.linear import contract, matmul, tensordot, vecdot, write
+from xformer.frontends.tvm.namespace.manipulation import (
+    broadcast_arrays,
+    broadcast_to,
+    concat,
+    expand_dims,
+    flip,
+    matrix_transpose,
+    meshgrid,
+    moveaxis,
+    permute_dims,
+    repeat,
+    reshape,
+    roll,
+    squeeze,
+    stack,
+    tile,
+    unstack,
+)
+from xformer.frontends.tvm.namespace.reductions import (
+    all,
+    any,
+    count_nonzero,
+    cumulative_prod,
+    cumulative_sum,
+    diff,
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    var,
+)
+from xformer.frontends.tvm.namespace.searching import (
+    argmax,
+    argmin,
+    argsort,
+    isin,
+    nonzero,
+    searchsorted,
+    sort,
+    take,
+    take_along_axis,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
+
+__array_api_version__ = "2024.12"
+bool = "bool"
+int8, int16, int32, int64 = "int8", "int16", "int32", "int64"
+uint8, uint16, uint32, uint64 = "uint8", "uint16", "uint32", "uint64"
+bfloat16, float32, float64 = "bfloat16", "float32", "float64"
+pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
+__all__ = [name for name in dir() if not name.startswith("_") and name not in ("math", "operators")]

@@ -1,0 +1,118 @@
+"""Arrays' operators and methods, by the functions of the namespace."""
+
+from collections.abc import Callable
+from typing import Any
+
+from xformer.frontends.tvm import dtypes, eager
+from xformer.frontends.tvm.array import Array
+from xformer.frontends.tvm.elements import astype
+from xformer.frontends.tvm.namespace import elementwise as functions
+from xformer.frontends.tvm.namespace import indexing
+from xformer.frontends.tvm.namespace.linear import matmul
+from xformer.frontends.tvm.namespace.manipulation import contiguous, matrix_transpose, permute_dims
+
+BINARY = {
+    "add": functions.add,
+    "sub": functions.subtract,
+    "mul": functions.multiply,
+    "truediv": functions.divide,
+    "floordiv": functions.floor_divide,
+    "mod": functions.remainder,
+    "pow": functions.pow,
+    "and": functions.bitwise_and,
+    "or": functions.bitwise_or,
+    "xor": functions.bitwise_xor,
+    "lshift": functions.bitwise_left_shift,
+    "rshift": functions.bitwise_right_shift,
+    "matmul": matmul,
+}
+COMPARISONS = {
+    "lt": functions.less,
+    "le": functions.less_equal,
+    "gt": functions.greater,
+    "ge": functions.greater_equal,
+    "eq": functions.equal,
+    "ne": functions.not_equal,
+}
+UNARY = {"neg": functions.negative, "pos": functions.positive, "abs": functions.abs, "invert": functions.bitwise_invert}
+
+
+def _takes(other: Any) -> bool:
+    return isinstance(other, Array | bool | int | float)
+
+
+def _operator(function: Callable, swapped: bool = False) -> Callable[[Array, Any], Any]:
+    def apply(self, other, /):
+        if not _takes(other):
+            return NotImplemented
+        return function(other, self) if swapped else function(self, other)
+
+    return apply
+
+
+def _in_place(function: Callable) -> Callable[[Array, Any], Array]:
+    def apply(self, other, /):
+        if not _takes(other):
+            return NotImplemented
+        result = function(self, other)
+        if result.shape != self.shape or result.dtype != self.dtype:
+            if result.shape != self.shape or not dtypes.can_cast(result.dtype, self.dtype):
+                raise TypeError(f"{result.dtype} of shape {result.shape} does not go into {self.dtype} of shape {self.shape}")
+            result = astype(result, self.dtype)
+        self.node, self.strides, self.offset = result.node, result.strides, result.offset
+        return self
+
+    return apply
+
+
+def _dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    if dl_device not in (None, (1, 0)):
+        raise BufferError(f"device {dl_device} is not the CPU")
+    x = contiguous(eager.copied(self) if copy else self)
+    tensor = eager.known(x).node.tensor
+    return (tensor if tuple(tensor.shape) == x.shape else tensor._create_view(x.shape)).__dlpack__()
+
+
+def _index(self):
+    if self.dtype not in dtypes.KINDS["integral"]:
+        raise TypeError(f"an index is an integer, got {self.dtype}")
+    return int(eager.item(self))
+
+
+def _array(self, dtype=None, copy=None):
+    found = eager.values(self)
+    return found.astype(dtype) if dtype is not None and dtype != found.dtype else found.copy()
+
+
+def _shown(self) -> str:
+    if self.node.tensor is None and self.traced:
+        return f"<traced {self.dtype}{list(self.shape)} from {self.node.name}>"
+    return f"Array({eager.values(self)}, dtype={self.dtype})"
+
+
+for _name, _function in BINARY.items():
+    setattr(Array, f"__{_name}__", _operator(_function))
+    setattr(Array, f"__r{_name}__", _operator(_function, swapped=True))
+    setattr(Array, f"__i{_name}__", _in_place(_function))
+for _name, _function in COMPARISONS.items():
+    setattr(Array, f"__{_name}__", _operator(_function))
+for _name, _function in UNARY.items():
+    setattr(Array, f"__{_name}__", lambda self, f=_function: f(self))
+METHODS = {
+    "__getitem__": indexing.get,
+    "__setitem__": indexing.put,
+    "__hash__": object.__hash__,  # comparison gives arrays, as everywhere in the standard
+    "__bool__": lambda self: bool(eager.item(self)),
+    "__int__": lambda self: int(eager.item(self)),
+    "__float__": lambda self: float(eager.item(self)),
+    "__complex__": lambda self: complex(eager.item(self)),
+    "__index__": _index,
+    "__array__": _array,
+    "__dlpack__": _dlpack,
+    "__dlpack_device__": lambda self: (1, 0),
+    "__repr__": _shown,
+    "T": property(lambda self: permute_dims(self, (1, 0))),
+    "mT": property(matrix_transpose),
+}
+for _name, _method in METHODS.items():
+    setattr(Array, _name, _method)
