@@ -62,9 +62,11 @@ def oracle(session: nox.Session) -> None:
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """Suites that others wrote: the node tests of ONNX on every namespace. What is not offered is listed at the end."""
+    """Suites that others wrote: ONNX's node tests on every namespace, the Array API's on TVM's: a clone, or `-- --suite FOLDER`."""
     install(session, "conformance", "-e")
-    session.run("pytest", "-n", "2", "tests/onnx_nodes", *session.posargs)
+    session.run("pytest", "-n", "2", "tests/onnx_nodes")
+    session.run("pytest", "-n", "2", "tests/onnx_nodes", "--namespace", "xformer.frontends.tvm.namespace")
+    session.run("python", "tests/array_api/suite.py", "-n", "2", *session.posargs, success_codes=[0, 3])  # 3: it cannot be cloned here
 
 
 @nox.session

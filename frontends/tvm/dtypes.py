@@ -1,4 +1,4 @@
-"""Dtypes, which are their names: kinds, promotion and limits, as the Array API standard has them (2024.12), with bfloat16."""
+"""Dtypes, which are their names: kinds, promotion and limits, as the Array API standard has them (2024.12); with 16-bit floats."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,8 @@ import numpy as np
 BOOL = ("bool",)
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
-FLOATING = ("bfloat16", "float32", "float64")
+HALF = ("float16", "bfloat16")  # beyond the standard
+FLOATING = (*HALF, "float32", "float64")
 KINDS = {
     "bool": BOOL,
     "signed integer": SIGNED,
@@ -74,6 +75,8 @@ def isdtype(dtype: str, kind: str | tuple) -> bool:
 
 def promoted(first: str, second: str) -> str:
     """The dtype of an operation on two. Raises TypeError where the standard leaves it open."""
+    if {first, second} == set(HALF):
+        return "float32"
     for kind in (BOOL, SIGNED, UNSIGNED, FLOATING):
         if first in kind and second in kind:
             return max(first, second, key=kind.index)

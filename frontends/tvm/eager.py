@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import tvm
-
 from tvm.s_tir import ScheduleError
 
 from xformer.frontends.tvm import dtypes, fusion, runtime, schedules
@@ -71,15 +70,15 @@ def held(array: np.ndarray) -> Array:
 
 
 def from_host(obj: Any, dtype: str | None, copy: bool | None) -> Array:
-    """Python numbers in lists, or another library's array."""
+    """Python numbers in lists, or another library's array. Raises TypeError for what are no numbers that TVM has."""
     own = getattr(obj, "dtype", None)
     array = np.asarray(obj, runtime.numpy_dtype(dtypes.name_of(dtype))) if dtype else np.asarray(obj)
-    if own is None and not dtype and not hasattr(obj, "__array_interface__") and not isinstance(obj, memoryview | bytes | bytearray):
-        kind = {"b": "bool", "f": "real floating", "i": "integral", "u": "integral"}.get(array.dtype.kind, "")
-        if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
-            raise OverflowError(f"{array.max()} does not fit {dtypes.DEFAULTS['integral']}")
-        array = array.astype(runtime.numpy_dtype(dtypes.DEFAULTS.get(kind, "bool" if array.dtype.kind == "b" else array.dtype.name)))
     dtypes.name_of(array.dtype.name)
+    if own is None and not dtype and not hasattr(obj, "__array_interface__") and not isinstance(obj, memoryview | bytes | bytearray):
+        chosen = {"b": "bool", "f": dtypes.DEFAULTS["real floating"]}.get(array.dtype.kind, dtypes.DEFAULTS["integral"])
+        if array.dtype.kind == "u" and array.size and int(array.max()) > dtypes.iinfo(chosen).max:
+            raise OverflowError(f"{array.max()} does not fit {chosen}")
+        array = array.astype(chosen)
     if copy is False:
         raise ValueError("asarray cannot keep Python numbers or another library's memory without a copy")
     return held(np.array(array, order="C"))
@@ -147,5 +146,3 @@ def _large(kernel: Kernel) -> bool:
     seed = kernel.seed
     work = math.prod(seed.shape) * (seed.operands[0].shape[-1] if isinstance(seed, Contract) else 1)
     return max(work, *(math.prod(node.shape) for node in kernel.nodes)) >= LARGE
-
-

@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import tirx
 
+from xformer.frontends.tvm.dtypes import HALF
 from xformer.ops import ERF_LIMIT, ERF_P, ERF_Q
 
 # exp(r) on |r| <= ln(2) / 2 by its Taylor terms up to r^7: the first one left out is below 2^-27 of the sum.
@@ -28,12 +29,12 @@ def const(value: float, dtype: str = "float32") -> Any:
 
 
 def libm(name: str) -> Callable[..., Any]:
-    """A function of C's mathematical library, called for each element; bfloat16 goes through float32."""
+    """A function of C's mathematical library, called for each element; 16-bit floats go through float32."""
 
     def call(*values: Any) -> Any:
         dtype = _dtype(values[0])
-        if dtype == "bfloat16":
-            return to_bfloat16(call(*(x.astype("float32") for x in values)))
+        if dtype in HALF:
+            return narrowed(call(*(x.astype("float32") for x in values)), dtype)
         return tirx.call_pure_extern(dtype, name + "f" * (dtype == "float32"), *values)
 
     return call
@@ -67,7 +68,7 @@ def clamp(x: Any, least: Any, most: Any) -> Any:
 
 def isnan(x: Any) -> Any:
     """Whether x is NaN, by its bits; TVM takes x != x for false."""
-    if _dtype(x) == "bfloat16":
+    if _dtype(x) in HALF:
         x = x.astype("float32")
     if _dtype(x) != "float32":  # of which a model has no rows
         return tirx.isnan(x)
@@ -101,13 +102,13 @@ def _scaled(n, rest):
 
 
 def erf(x: Any) -> Any:
-    """erf(x) by the same rational fit as on every other namespace: within 7 ULP and 4e-7."""
+    """erf(x) by the same rational fit as on every other namespace: within 7 ULP and 4e-7, and 1 from where it rounds to that."""
 
-    def fit(inside):
-        # P / Q stays within 4e-7 of 1 at the limits; nothing relies on |erf| <= 1.
-        return bind(inside * inside, lambda square: inside * polynomial(ERF_P, square) / polynomial(ERF_Q, square))
+    def inside(x):
+        near = bind(x * x, lambda square: x * polynomial(ERF_P, square) / polynomial(ERF_Q, square))
+        return tirx.Select(x > const(ERF_LIMIT), const(1.0), tirx.Select(x < const(-ERF_LIMIT), const(-1.0), near))
 
-    return bind(clamp(x, const(-ERF_LIMIT), const(ERF_LIMIT)), fit)
+    return bind(x, inside)
 
 
 def tanh(x: Any) -> Any:
@@ -119,6 +120,11 @@ def _tanh(x, square):
     far = const(2.0) / (const(1.0) + exp(const(-2.0) * tirx.Select(x < const(0.0), -x, x))) - const(1.0)
     near = x * polynomial((1.0, -1.0 / 3, 2.0 / 15, -17.0 / 315), square)
     return tirx.Select(square < const(0.01), near, tirx.Select(x < const(0.0), -const(1.0), const(1.0)) * far)
+
+
+def narrowed(x: Any, dtype: str) -> Any:
+    """float32 rounded to a 16-bit float."""
+    return to_bfloat16(x) if dtype == "bfloat16" else x.astype(dtype)
 
 
 def to_bfloat16(x: Any) -> Any:

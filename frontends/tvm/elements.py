@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import tirx
-
 from xformer.frontends.tvm import dtypes
 from xformer.frontends.tvm.array import Array
 from xformer.frontends.tvm.contraction import Packed

@@ -14,7 +14,7 @@ from tvm import te
 
 from xformer.frontends.tvm.array import Array
 from xformer.frontends.tvm.contraction import Contract, Pack
-from xformer.frontends.tvm.nodes import Elementwise, Input, Node, Reduce, Write
+from xformer.frontends.tvm.nodes import Elementwise, Node, Reduce, Write
 from xformer.frontends.tvm.target import Machine
 
 
@@ -78,9 +78,9 @@ def kernels(nodes: Sequence[Node], outputs: Iterable[Node]) -> list[Kernel]:
     graph = _Graph(nodes, outputs)
     result = []
     for place, seed in enumerate(nodes):
-        if seed in graph.taken or isinstance(seed, Input) or seed.tensor is not None or (seed in graph.constant and seed not in graph.outputs):
+        if seed in graph.taken or seed.given or (seed in graph.constant and seed not in graph.outputs):
             continue
-        rest = [node for node in nodes[place + 1 :] if node not in graph.taken and node not in graph.constant and node.tensor is None]
+        rest = [node for node in nodes[place + 1 :] if node not in graph.taken and node not in graph.constant and not node.given]
         members = graph.epilogue(seed, rest) if isinstance(seed, Contract) else graph.rows(seed, rest)
         graph.taken.update(members)
         results = tuple(node for node in members if graph.leaves(node, set(members)))
@@ -102,7 +102,7 @@ class _Graph:
         for node in nodes:
             for x in node.operands:
                 self.readers[x.node].add(node)
-            if node.elementwise and node.tensor is None and all(x.node in self.constant for x in node.operands):
+            if node.elementwise and not node.given and all(x.node in self.constant for x in node.operands):
                 self.constant.add(node)
 
     def leaves(self, node: Node, inside: set[Node]) -> bool:

@@ -35,6 +35,11 @@ class Node:
         """Equal for nodes that compute the same from the same operands."""
         return type(self), self.name, self.shape, self.dtype, self.options, *(x.key for x in self.operands)
 
+    @property
+    def given(self) -> bool:
+        """Whether there is nothing to compute: an argument, or what has its result."""
+        return self.tensor is not None
+
     def stage(self, buffers: Sequence[te.Tensor], machine: Machine) -> te.Tensor:
         """The TE compute of this node."""
         raise NotImplementedError
@@ -49,6 +54,8 @@ class Input(Node):
 
     def __init__(self, name: str, shape: Sequence[int], dtype: str):
         super().__init__(name, (), shape or (1,), dtype, name)
+
+    given = property(lambda self: True)  # type: ignore[assignment]
 
 
 class Data(Node):
@@ -86,10 +93,10 @@ class Indexed(Node):
 
     def __init__(self, name: str, function: Callable, operands: Sequence[Array], shape: Sequence[int], dtype: str, *options: Any):
         super().__init__(name, operands, rows_and_columns(shape), dtype, *options)
-        self.function, self.logical, self.given = function, tuple(shape), tuple(operands)
+        self.function, self.logical, self.named = function, tuple(shape), tuple(operands)
 
     def stage(self, buffers, machine):
-        places = {id(x): place for place, x in enumerate(self.given)}
+        places = {id(x): place for place, x in enumerate(self.named)}
 
         def body(row, column):
             index = [*unravel(row, self.logical[:-1]), column] if self.logical else []

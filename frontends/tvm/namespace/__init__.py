@@ -6,11 +6,13 @@ somebody asks for a number. Dtypes are their names. Comparisons with NaN and red
 which the built-in maximum and hyperbolic tangent of TE do not. There are no complex numbers, which TVM does not have.
 """
 
+# ruff: noqa: F401  a namespace is its attributes
+
 import math
 
 from xformer.frontends.tvm.dtypes import can_cast, finfo, iinfo, isdtype
 from xformer.frontends.tvm.elements import astype, result_type
-from xformer.frontends.tvm.namespace import operators  # noqa: F401  arrays get their operators
+from xformer.frontends.tvm.namespace import operators  # arrays get their operators
 from xformer.frontends.tvm.namespace.creation import (
     arange,
     asarray,
@@ -154,6 +156,6 @@ __array_api_version__ = "2024.12"
 bool = "bool"
 int8, int16, int32, int64 = "int8", "int16", "int32", "int64"
 uint8, uint16, uint32, uint64 = "uint8", "uint16", "uint32", "uint64"
-bfloat16, float32, float64 = "bfloat16", "float32", "float64"
+float16, bfloat16, float32, float64 = "float16", "bfloat16", "float32", "float64"
 pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
 __all__ = [name for name in dir() if not name.startswith("_") and name not in ("math", "operators")]

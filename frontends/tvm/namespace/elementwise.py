@@ -9,12 +9,12 @@ from tvm import tirx
 
 from xformer.frontends.tvm import dtypes, elementary
 from xformer.frontends.tvm.array import Array
-from xformer.frontends.tvm.dtypes import BOOL, FLOATING, KINDS, SIGNED
+from xformer.frontends.tvm.dtypes import BOOL, FLOATING, HALF, KINDS, SIGNED
 from xformer.frontends.tvm.elementary import bind, const, libm
 from xformer.frontends.tvm.elements import Scalar, astype, binary, checked, mapped, result_type, unary
 
 INTEGRAL, NUMERIC = KINDS["integral"], KINDS["numeric"]
-BITS = {"float32": ("uint32", 31), "float64": ("uint64", 63), "bfloat16": ("uint16", 15)}
+BITS = {"float32": ("uint32", 31), "float64": ("uint64", 63), **dict.fromkeys(HALF, ("uint16", 15))}
 
 
 def _dtype(x: Any) -> str:
@@ -43,11 +43,11 @@ def positive(x: Array, /) -> Array:
 
 
 def _floating(body: Callable) -> Callable:
-    """body(a, b) of floats; bfloat16 in float32."""
+    """body(a, b) of floats; 16-bit ones in float32."""
 
     def call(a: Any, b: Any) -> Any:
-        if _dtype(a) == "bfloat16":
-            return elementary.to_bfloat16(body(a.astype("float32"), b.astype("float32")))
+        if _dtype(a) in HALF:
+            return elementary.narrowed(body(a.astype("float32"), b.astype("float32")), _dtype(a))
         return body(a, b)
 
     return call
@@ -150,8 +150,7 @@ logical_not = unary("logical_not", lambda x: tirx.Not(x), kinds=BOOL)
 
 def equal(x1: Array | Scalar, x2: Array | Scalar, /) -> Array:
     """equal of two arrays, or of an array and a scalar; an array equals itself but for NaN, which TVM does not know."""
-    same = isinstance(x1, Array) and isinstance(x2, Array) and x1.node is x2.node and x1.key == x2.key
-    if same and x1.dtype in FLOATING:
+    if isinstance(x1, Array) and isinstance(x2, Array) and x1.node is x2.node and x1.key == x2.key and x1.dtype in FLOATING:
         return logical_not(isnan(x1))
     return _equal(x1, x2)
 
@@ -187,11 +186,16 @@ def _shifted(shift: Callable, beyond: Callable) -> Callable:
 
 
 bitwise_left_shift = binary("bitwise_left_shift", _shifted(operator.lshift, lambda a, dtype: const(0, dtype)), kinds=INTEGRAL)
-bitwise_right_shift = binary(
-    "bitwise_right_shift",
-    _shifted(operator.rshift, lambda a, dtype: tirx.Select(a < const(0, dtype), const(-1, dtype), const(0, dtype)) if dtype in SIGNED else const(0, dtype)),
-    kinds=INTEGRAL,
-)
+
+
+def _all_sign(a, dtype):
+    """What is left of a number once all of its bits are shifted out: its sign."""
+    zero = const(0, dtype)
+    return tirx.Select(a < zero, const(-1, dtype), zero) if dtype in SIGNED else zero
+
+
+bitwise_right_shift = binary("bitwise_right_shift", _shifted(operator.rshift, _all_sign), kinds=INTEGRAL)
+
 
 # ------------------------------------------------------------------------------------------------------- of floating numbers
 isnan = unary("isnan", _nan, "bool", NUMERIC)
@@ -243,7 +247,11 @@ asinh, acosh, atanh = (unary(name, libm(name), kinds=FLOATING) for name in ("asi
 
 def _whole(name: str, function: Callable) -> Callable[[Array], Array]:
     """A rounding, which leaves integers as they are."""
-    of_floats = unary(name, lambda x: function(x) if _dtype(x) != "bfloat16" else elementary.to_bfloat16(function(x.astype("float32"))), kinds=NUMERIC)
+
+    def body(x):
+        return elementary.narrowed(function(x.astype("float32")), _dtype(x)) if _dtype(x) in HALF else function(x)
+
+    of_floats = unary(name, body, kinds=NUMERIC)
 
     def apply(x: Array, /) -> Array:
         return x if x.dtype in INTEGRAL else of_floats(x)

@@ -13,6 +13,7 @@ from xformer.frontends.tvm.elements import astype, broadcast_shapes
 from xformer.frontends.tvm.namespace.creation import asarray
 from xformer.frontends.tvm.namespace.elementwise import where
 from xformer.frontends.tvm.namespace.manipulation import broadcast_to, reshape
+from xformer.frontends.tvm.namespace.reductions import cumulative_sum
 from xformer.frontends.tvm.namespace.searching import nonzero, take
 from xformer.frontends.tvm.nodes import Indexed
 
@@ -57,7 +58,11 @@ def _picked(x: Array, keys: tuple[Any, ...]) -> Array:
         raise IndexError(f"{len(whole)} indices for an array of rank {x.ndim}")
     x = x.sliced(tuple(entry if isinstance(entry, slice) else slice(None) for entry in whole))
     places = [place for place, entry in enumerate(whole) if not isinstance(entry, slice)]
-    indices = [entry if isinstance(entry, Array) else asarray(operator.index(entry), dtype="int64") for entry in whole if not isinstance(entry, slice)]
+    indices = [
+        entry if isinstance(entry, Array) else asarray(operator.index(entry), dtype="int64")
+        for entry in whole
+        if not isinstance(entry, slice)
+    ]
     shape = broadcast_shapes(*(index.shape for index in indices))
     indices = [broadcast_to(astype(index, "int64"), shape) for index in indices]
     together = places == list(range(places[0], places[0] + len(places)))
@@ -100,8 +105,6 @@ def _with_mask(x, mask, new):
     wide = broadcast_to(reshape(mask, mask.shape + (1,) * (x.ndim - mask.ndim)), x.shape)
     if new.ndim == 0:
         return where(wide, new, x)
-    from xformer.frontends.tvm.namespace.reductions import cumulative_sum
-
     places = cumulative_sum(astype(reshape(mask, (-1,)), "int32"), axis=0, dtype="int64") - 1
     count = int(eager.item(places[-1])) + 1 if places.size else 0
     new = broadcast_to(new, (count, *x.shape[mask.ndim :]))
@@ -158,5 +161,3 @@ def _axes(keys, shape):
 def _result_axes(keys, rank):
     """The axes of x[key]: None for a new one."""
     return [entry for entry in _filled(keys, rank) if entry is None or isinstance(entry, slice)]
-
-

@@ -25,10 +25,10 @@ class Info:
         return {kind: name for kind, name in dtypes.DEFAULTS.items() if name in dtypes.ALL}
 
     def dtypes(self, *, device: Any = None, kind: str | tuple | None = None) -> dict[str, str]:
-        """All dtypes of the standard that there are, or those of a kind; bfloat16 is not among the standard's."""
-        return {name: name for name in dtypes.ALL if name != "bfloat16" and (kind is None or dtypes.isdtype(name, kind))}
+        """All dtypes of the standard that there are, or those of a kind; 16-bit floats are not among the standard's."""
+        return {name: name for name in dtypes.ALL if name not in dtypes.HALF and (kind is None or dtypes.isdtype(name, kind))}
 
 
-def __array_namespace_info__() -> Info:  # noqa: N807  the standard's name
+def __array_namespace_info__() -> Info:
     """The standard's inspection of a namespace."""
     return Info()

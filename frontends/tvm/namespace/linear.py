@@ -12,8 +12,17 @@ from xformer.frontends.tvm.dtypes import KINDS
 from xformer.frontends.tvm.elements import astype, broadcast_shapes, checked, result_type
 from xformer.frontends.tvm.namespace.creation import full
 from xformer.frontends.tvm.namespace.elementwise import multiply
-from xformer.frontends.tvm.namespace.manipulation import axis_of, broadcast_to, contiguous, expand_dims, matrix_transpose
-from xformer.frontends.tvm.namespace.manipulation import moveaxis, permute_dims, reshape, squeeze
+from xformer.frontends.tvm.namespace.manipulation import (
+    axis_of,
+    broadcast_to,
+    contiguous,
+    expand_dims,
+    matrix_transpose,
+    moveaxis,
+    permute_dims,
+    reshape,
+    squeeze,
+)
 from xformer.frontends.tvm.namespace.reductions import sum
 from xformer.frontends.tvm.nodes import Indexed, Input, Node, Write
 
@@ -86,10 +95,13 @@ def tensordot(x1: Array, x2: Array, /, *, axes: int | Sequence[Sequence[int]] = 
 # -------------------------------------------------------------------------------------------------------- verbs beyond the standard
 def contract(a: Array, b: Array, accumulate: str) -> Array:
     """a @ transpose(b) accumulated in `accumulate`: a is (..., m, k); b (..., n, k), or (n, k) against any a."""
-    shared = b.ndim == 2  # one GEMM over all rows of a
-    lead, (m, k), n = (1,) if shared else a.shape[:-2], a.shape[-2:], b.shape[-2]
-    if b.shape[-1] != k or not (shared or b.shape[:-2] == lead):
+    if b.shape[-1] != a.shape[-1]:
         raise ValueError(f"cannot contract {a.shape} with {b.shape} over the last axis")
+    shared = b.ndim == 2  # one GEMM over all rows of a
+    if not shared and a.shape[:-2] != b.shape[:-2]:
+        lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = broadcast_to(a, (*lead, *a.shape[-2:])), broadcast_to(b, (*lead, *b.shape[-2:]))
+    lead, (m, k), n = (1,) if shared else a.shape[:-2], a.shape[-2:], b.shape[-2]
     rows = a.size // k if shared else m
     node = Contract(reshape(contiguous(a), (math.prod(lead), rows, k)), b, accumulate)
     return Array(node, (*a.shape[:-1], n))
@@ -109,5 +121,3 @@ def write(cache: Array, new: Array, position: Array | int) -> Array:
         return tirx.Select(inside, read(new, source), read(cache, index))
 
     return Array(Indexed("write", body, (cache, new, start), cache.shape, cache.dtype), cache.shape)
-
-

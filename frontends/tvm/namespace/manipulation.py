@@ -200,5 +200,7 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     order = builtins.list(range(len(arrays)))
     if indexing == "xy" and len(arrays) > 1:
         order[:2] = [1, 0]
-    axes: list[Any] = [reshape(x, tuple(-1 if place == own else 1 for own in range(len(arrays)))) for x, place in zip(arrays, order, strict=True)]
+    axes: list[Any] = [
+        reshape(x, tuple(-1 if place == own else 1 for own in range(len(arrays)))) for x, place in zip(arrays, order, strict=True)
+    ]
     return broadcast_arrays(*axes) if axes else []

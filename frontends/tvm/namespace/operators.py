@@ -96,8 +96,8 @@ for _name, _function in BINARY.items():
     setattr(Array, f"__i{_name}__", _in_place(_function))
 for _name, _function in COMPARISONS.items():
     setattr(Array, f"__{_name}__", _operator(_function))
-for _name, _function in UNARY.items():
-    setattr(Array, f"__{_name}__", lambda self, f=_function: f(self))
+for _name, _one in UNARY.items():
+    setattr(Array, f"__{_name}__", lambda self, f=_one: f(self))
 METHODS = {
     "__getitem__": indexing.get,
     "__setitem__": indexing.put,

@@ -119,7 +119,7 @@ def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bo
     Each element's rank is the number of those before it: n^2 comparisons, in one kernel of vectors, for rows that are short.
     """
     if x.ndim == 0:
-        return astype(x, "int64") * 0 if x.dtype != "bool" else astype(x, "int64") * 0
+        return astype(x, "int64") * 0
     last = moveaxis(x, axis, -1)
     ranks = _ranks(last, descending)
     places = arange(last.shape[-1], dtype="int64")
@@ -188,5 +188,3 @@ def isin(x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
         return astype(arange(x1.size, dtype="int64") * 0, "bool") if not invert else equal(x1, x1)
     found = astype(max(astype(equal(expand_dims(x1, -1), flat), "int8"), axis=-1), "bool")
     return ~found if invert else found
-
-
