@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from xformer.frontends.tvm.program import Program
+from xformer.frontends.tvm.runtime import COMPILING
 from xformer.frontends.tvm.target import Machine
 from xformer.frontends.tvm.tracing import trace
 from xformer.frontends.tvm.tuning.records import Records
@@ -32,8 +33,9 @@ PASSES = tvm.transform.Sequential(
 
 def build(function: Callable, arguments: tuple, machine: Machine, records: Records | None = None) -> Program:
     """function(*arguments) over trees of Specs, compiled; kernels that have a tuning record are scheduled as it says."""
-    traced = trace(function, arguments, machine, records)
-    executable = tvm.compile(traced.module, machine.target, relax_pipeline=PASSES)
+    with COMPILING:
+        traced = trace(function, arguments, machine, records)
+        executable = tvm.compile(traced.module, machine.target, relax_pipeline=PASSES)
     return Program(executable.jit(), arguments, traced.inputs, traced.result, lambda path: _link(executable, path))
 
 

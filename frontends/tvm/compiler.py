@@ -9,7 +9,7 @@ from xformer import checks, params
 from xformer.cache import Cache
 from xformer.config import Config
 from xformer.frontends import precision_for
-from xformer.frontends.tvm import lengths, packing, weights
+from xformer.frontends.tvm import lengths, packing, runtime, weights
 from xformer.frontends.tvm.building import build
 from xformer.frontends.tvm.model import CompiledModel
 from xformer.frontends.tvm.program import Program
@@ -55,8 +55,9 @@ def jit(function: Callable, target: str | Mapping[str, Any] | None) -> Callable:
     def call(*arguments: Any) -> Any:
         specs = params.map(lambda path, leaf: weights.spec(leaf), arguments)
         key = tuple(params.items(specs))
-        if key not in programs:
-            programs[key] = build(function, specs, to)
+        with runtime.COMPILING:
+            if key not in programs:
+                programs[key] = build(function, specs, to)
         return programs[key](*arguments)
 
     return call

@@ -38,7 +38,8 @@ def _machine() -> Machine:
 def known(x: Array) -> Array:
     """`x`, computed now. Raises TypeError for an array of a function that is being traced."""
     if x.node.tensor is None:
-        _evaluate(x)
+        with runtime.COMPILING:  # two threads may have built on the same nodes
+            _evaluate(x)
     return x
 
 
@@ -102,8 +103,7 @@ def _evaluate(*arrays: Array) -> None:
     for node in nodes:
         if node.tensor is None and not math.prod(node.shape):
             _keep(node, _empty(node.shape, node.dtype))
-    wanted = [x.node for x in arrays]
-    kernels = fusion.kernels(fusion.reachable(arrays), wanted)
+    kernels = fusion.kernels(fusion.reachable(arrays), [x.node for x in arrays])
     _compile([kernel for kernel in kernels if kernel.key not in _kernels])
     for kernel in kernels:
         results = [_empty(node.shape, node.dtype) for node in kernel.results]

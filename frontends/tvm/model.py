@@ -9,7 +9,7 @@ import numpy as np
 
 from xformer import params
 from xformer.config import Config
-from xformer.frontends.tvm import lengths, weights
+from xformer.frontends.tvm import lengths, runtime, weights
 from xformer.frontends.tvm.lengths import Shape
 from xformer.frontends.tvm.processor import Processor
 from xformer.frontends.tvm.program import Program
@@ -103,7 +103,10 @@ class CompiledFunction:
         specs = params.map(lambda path, leaf: weights.spec(leaf), arguments)
         found = self.programs.get(_key(specs))
         if found is None and self.build:
-            return self.add(self.build(self.function, (params.map(lambda path, leaf: weights.spec(leaf), tree), *specs)))
+            with runtime.COMPILING:  # whoever waited finds what another thread has compiled
+                found = self.programs.get(_key(specs))
+                if found is None:
+                    found = self.add(self.build(self.function, (params.map(lambda path, leaf: weights.spec(leaf), tree), *specs)))
         if found is None:
             raise ValueError(
                 f"there is no program for {self.name} with arguments of the shapes {', '.join(str(s.shape) for s in _key(specs))}"

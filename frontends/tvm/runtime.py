@@ -1,8 +1,8 @@
 """Running compiled functions: NumPy arrays in and out, one thread on each CPU that this process may use. No compiler."""
 
 import contextlib
-import functools
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +13,9 @@ import tvm
 from xformer.frontends.tvm.processor import cpus
 from xformer.frontends.tvm.weights import ALIGNMENT
 
+COMPILING = threading.RLock()  # TVM builds one module at a time: what it is building is kept in one place of the process
+_RUNNING = threading.Lock()  # a program's state is one thread's; and each uses all cores: two at once would only spin beside each other
+_own = threading.local()
 _ONE_CORE_EACH = -2  # tvm::runtime::threading::ThreadGroup::AffinityMode::kSpecifyOneCorePerThread
 
 
@@ -42,24 +45,25 @@ def to_numpy(x: tvm.runtime.Tensor) -> np.ndarray:
     return np.from_dlpack(x)
 
 
-@functools.cache
 def _pool() -> list[int]:
-    """Start the thread pool, once: TVM's own default takes half of the CPUs. TVM_NUM_THREADS, where set, limits it."""
-    chosen = cpus()[: int(os.environ.get("TVM_NUM_THREADS", 0)) or None]
-    tvm.get_global_func("runtime.config_threadpool")(_ONE_CORE_EACH, len(chosen), [str(cpu) for cpu in chosen])
-    return chosen
+    """Start this thread's pool, once: TVM's own default takes half of the CPUs. TVM_NUM_THREADS, where set, limits it."""
+    if not hasattr(_own, "cpus"):
+        _own.cpus = cpus()[: int(os.environ.get("TVM_NUM_THREADS", 0)) or None]
+        tvm.get_global_func("runtime.config_threadpool")(_ONE_CORE_EACH, len(_own.cpus), [str(cpu) for cpu in _own.cpus])
+    return _own.cpus
 
 
 @contextlib.contextmanager
 def threads() -> Iterator[None]:
-    """The caller on the first CPU for as long as it runs kernels: on a worker's CPU it would halve the speed."""
-    pool = _pool()
-    if len(pool) == 1 or not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {pool[0]})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+    """The one that runs kernels now, on the first CPU: on a worker's CPU it would halve the speed."""
+    with _RUNNING:
+        pool = _pool()
+        if len(pool) == 1 or not hasattr(os, "sched_setaffinity"):
+            yield
+            return
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {pool[0]})
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
