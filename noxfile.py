@@ -48,9 +48,10 @@ def tests_torch(session: nox.Session) -> None:
 
 @nox.session(name="tests-tvm")
 def tests_tvm(session: nox.Session) -> None:
-    """The TVM frontend: tracing, schedules, code for other processors, compiled models against eager ones."""
+    """The TVM frontend: tracing, schedules, code for other processors, compiled models, and the numeric contract on its namespace."""
     install(session, "tvm", "-e", weights=True)
     session.run("pytest", "tests/tvm_frontend", *session.posargs)
+    session.run("pytest", "-n", "2", "-m", "contract", "--namespace", "xformer.frontends.tvm.namespace")
 
 
 @nox.session

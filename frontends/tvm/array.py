@@ -1,4 +1,4 @@
-"""The traced array: a strided view of the buffer that one TE compute fills.
+"""The array: a strided view of the buffer that one TE compute fills, or of memory that holds values.
 
 Reshaping, permuting, slicing and broadcasting change the view alone; nothing is computed until a later compute reads
 through it. Every computed buffer is two-dimensional, rows x columns: the leading axes of the array's shape side by side,
@@ -18,7 +18,7 @@ Term = tuple[Any, int, int]  # an index, its extent, and its stride in elements
 
 
 class Array:
-    """A symbol: `shape` and `strides` (in elements) from `offset` on, over the row-major buffer of `node`."""
+    """A handle: `shape` and `strides` (in elements) from `offset` on, over the row-major buffer of `node`."""
 
     if TYPE_CHECKING:  # the operators, which `namespace` gives
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = cast(Any, None)
@@ -42,20 +42,6 @@ class Array:
         if device != "cpu":
             raise ValueError(f"unknown device {device!r}; there is 'cpu'")
         return self
-
-    @property
-    def traced(self) -> bool:
-        """Whether the array belongs to a function that is being traced: it depends on an argument of it."""
-        pending, seen = [self.node], set()
-        while pending:
-            node = pending.pop()
-            if node.serial in seen or node.tensor is not None:
-                continue
-            seen.add(node.serial)
-            if not node.operands and not node.elementwise:
-                return True
-            pending += [x.node for x in node.operands]
-        return False
 
     @property
     def key(self) -> tuple:

@@ -16,17 +16,28 @@ from xformer.frontends.tvm.array import Array, rows_and_columns, unravel
 from xformer.frontends.tvm.target import Machine
 
 _serial = itertools.count()
+LONGEST = 64  # computes that follow each other before what holds values is computed unasked: a loop does not grow without end
 
 
 class Node:
-    """A compute and its operands. `elementwise`: each element of the result needs one element of each operand."""
+    """A compute and its operands. `elementwise`: each element of the result needs one element of each operand.
+
+    `symbolic`: it depends on an argument of a function that is being traced.
+    """
 
     elementwise = False
     tensor: Any = None  # the result, once there is one
+    settle: Callable[[Array], Any] = staticmethod(lambda x: x)  # computes an array, where there is somebody who can
 
     def __init__(self, name: str, operands: Sequence[Array], shape: Sequence[int], dtype: str, *options: Any):
         self.name, self.shape, self.dtype = name, tuple(shape), dtype
         self.operands = tuple(x.same() for x in operands)  # whose own handle may become another array
+        self.symbolic = any(x.node.symbolic for x in self.operands)
+        self.depth = 1 + max((x.node.depth for x in self.operands if x.node.tensor is None), default=0)
+        if self.depth > LONGEST and not self.symbolic:
+            self.depth = 1
+            for x in self.operands:
+                Node.settle(x)
         self.options = options  # with the name and the operands, all that the result depends on
         self.serial = next(_serial)
 
@@ -54,6 +65,7 @@ class Input(Node):
 
     def __init__(self, name: str, shape: Sequence[int], dtype: str):
         super().__init__(name, (), shape or (1,), dtype, name)
+        self.symbolic = True
 
     given = property(lambda self: True)  # type: ignore[assignment]
 

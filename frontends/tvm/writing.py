@@ -37,4 +37,6 @@ def write_function(node: Write, gpu: bool = False) -> Any:
                 for column in inner(width):
                     C[target(group, P[0] + token, column)] = N[source(group, token, column)]
 
-    return write.without_attr("global_symbol")
+    # What is written does not lie in the cache. One function of a module that does not say so costs all others their
+    # registers: LLVM code of TVM then stores every accumulator in every step.
+    return write.without_attr("global_symbol").with_attr("tirx.noalias", True)

@@ -123,6 +123,16 @@ def test_a_kernel_is_compiled_once_for_what_it_computes(monkeypatch):
     close(xp.tanh(x) * 2.5, np.tanh([[1, 2], [3, 4]]) * 2.5)
 
 
+def test_a_long_loop_is_computed_on_its_way():
+    x = total = xp.asarray([1.0, 2.0])
+    before = len(eager._kernels)
+    for _ in range(300):
+        total = total + x
+    assert total.node.depth <= 64
+    np.testing.assert_array_equal(np.asarray(total), [301, 602])
+    assert len(eager._kernels) - before <= 3  # the same piece of the loop over and over
+
+
 def test_large_arrays_are_scheduled_and_agree():
     x = np.random.default_rng(1).standard_normal((300, 257)).astype(np.float32)
     ours = xp.asarray(x)

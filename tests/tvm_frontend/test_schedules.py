@@ -85,6 +85,14 @@ def test_every_loop_that_is_scheduled_as_vectors_stays_one(preset, precision):
     assert not left
 
 
+@pytest.mark.parametrize("preset", ["bert-tiny", "gpt2-tiny"])
+def test_every_function_says_that_its_arguments_lie_apart(preset):
+    """One that does not costs all others of its module their registers."""
+    kernels = frontend.explain(preset, (1, 16))
+    assert [kernel.name for kernel in kernels if not kernel.scheduled.attrs["tirx.noalias"]] == []
+    assert any(kernel.rule == "write" for kernel in kernels) == (preset == "gpt2-tiny")
+
+
 def test_rotation_before_quantisation_is_a_contraction(kernels):
     assert kernels(precisions.rotate, np.zeros((4, 64), np.float32)) == ["contraction", "rows"]
 

@@ -85,7 +85,7 @@ def _array(self, dtype=None, copy=None):
 
 
 def _shown(self) -> str:
-    if self.node.tensor is None and self.traced:
+    if self.node.symbolic:
         return f"<traced {self.dtype}{list(self.shape)} from {self.node.name}>"
     return f"Array({eager.values(self)}, dtype={self.dtype})"
 
