@@ -123,6 +123,20 @@ def test_a_kernel_is_compiled_once_for_what_it_computes(monkeypatch):
     close(xp.tanh(x) * 2.5, np.tanh([[1, 2], [3, 4]]) * 2.5)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "int8"])
+def test_indices_count_from_the_end_in_every_dtype(dtype):
+    x, index = np.arange(10.0).reshape(2, 5), np.array([-1, 0, -2], dtype)
+    ours, picked = xp.asarray(x), xp.asarray(index)
+    np.testing.assert_array_equal(np.asarray(xp.take(ours, picked, axis=1)), x[:, index])
+    np.testing.assert_array_equal(np.asarray(ours[:, picked]), x[:, index])
+
+
+def test_long_sums_keep_what_is_added():
+    x = xp.full((1_000_003,), 0.1)
+    assert abs(float(xp.sum(x)) / 100_000.3 - 1) < 1e-5
+    assert abs(float(xp.mean(x)) / 0.1 - 1) < 1e-5
+
+
 def test_a_long_loop_is_computed_on_its_way():
     x = total = xp.asarray([1.0, 2.0])
     before = len(eager._kernels)
@@ -162,6 +176,10 @@ def test_a_traced_array_has_no_values():
     ("wrong", "error", "message"),
     [
         (lambda: xp.asarray([1.0])[3], IndexError, "3"),
+        (lambda: xp.take(xp.ones(4), xp.asarray([0, 7])), IndexError, "index 7 is outside an axis of 4"),
+        (lambda: xp.take_along_axis(xp.ones((2, 4)), xp.asarray([[-5]])), IndexError, "index -5 is outside an axis of 4"),
+        (lambda: xp.ones((2, 4))[xp.asarray([0, 2])], IndexError, "index 2 is outside an axis of 2"),
+        (lambda: xp.take(xp.ones(4), xp.asarray([0.0])), TypeError, "an index needs one of int8"),
         (lambda: xp.reshape(xp.ones(6), (4,)), ValueError, r"\(6,\) to \(4,\)"),
         (lambda: xp.ones((2, 3)) + xp.ones((2, 4)), ValueError, "do not broadcast"),
         (lambda: xp.ones((2, 3)) @ xp.ones((2, 3)), ValueError, "3 columns, 2 rows"),

@@ -14,7 +14,7 @@ from xformer.frontends.tvm.namespace.creation import asarray
 from xformer.frontends.tvm.namespace.elementwise import where
 from xformer.frontends.tvm.namespace.manipulation import broadcast_to, reshape
 from xformer.frontends.tvm.namespace.reductions import cumulative_sum
-from xformer.frontends.tvm.namespace.searching import nonzero, take
+from xformer.frontends.tvm.namespace.searching import from_front, nonzero, take, within
 from xformer.frontends.tvm.nodes import Indexed
 
 
@@ -64,7 +64,7 @@ def _picked(x: Array, keys: tuple[Any, ...]) -> Array:
         if not isinstance(entry, slice)
     ]
     shape = broadcast_shapes(*(index.shape for index in indices))
-    indices = [broadcast_to(astype(index, "int64"), shape) for index in indices]
+    indices = [broadcast_to(within(index, x.shape[place]), shape) for index, place in zip(indices, places, strict=True)]
     together = places == list(range(places[0], places[0] + len(places)))
     first = places[0] if together else 0
     kept = [extent for place, extent in enumerate(x.shape) if place not in places]
@@ -78,8 +78,8 @@ def _picked(x: Array, keys: tuple[Any, ...]) -> Array:
             if place not in places:
                 found.append(next(rest))
                 continue
-            own = read(indices[places.index(place)], picked).astype("int32")
-            found.append(tirx.Select(own < 0, own + x.shape[place], own))
+            chosen = indices[places.index(place)]
+            found.append(from_front(read(chosen, picked), chosen, x.shape[place]))
         return read(x, found)
 
     return Array(Indexed("pick", body, (x, *indices), result, x.dtype, tuple(places), first), result)

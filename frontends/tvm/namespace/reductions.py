@@ -11,10 +11,11 @@ from xformer.frontends.tvm.dtypes import FLOATING, KINDS, SIGNED, UNSIGNED
 from xformer.frontends.tvm.elements import astype, checked
 from xformer.frontends.tvm.namespace.creation import arange, full
 from xformer.frontends.tvm.namespace.elementwise import add, multiply, not_equal, sqrt, subtract, where
-from xformer.frontends.tvm.namespace.manipulation import axes_of, axis_of, concat, expand_dims, permute_dims, reshape
+from xformer.frontends.tvm.namespace.manipulation import axes_of, axis_of, concat, expand_dims, moveaxis, permute_dims, reshape
 from xformer.frontends.tvm.nodes import Indexed, Reduce
 
 Axes = int | Sequence[int] | None
+LONG, BLOCK = 1 << 14, 1 << 10  # elements from which on a sum is one of blocks, and those of a block
 SHORT = 512  # elements up to which running sums are sums over a triangle
 
 
@@ -35,8 +36,18 @@ def _reduce(name: str, x: Array, axis: Axes, keepdims: bool, start: float | None
         x = reshape(x, (*x.shape[:place], math.prod(x.shape[place:])))
         node = Reduce(name, x, place, False, x.dtype)
         return reshape(Array(node, node.logical), shape)
+    if name == "sum" and x.dtype in FLOATING and x.shape[axes[0]] > LONG:
+        return reshape(_in_blocks(moveaxis(x, axes[0], -1)), shape)
     node = Reduce(name, x, axes[0], keepdims, x.dtype)
     return Array(node, node.logical)
+
+
+def _in_blocks(x: Array) -> Array:
+    """The sum over a long last axis by sums of blocks: one after the other, what is added would in the end be lost to rounding."""
+    count = x.shape[-1] // BLOCK
+    blocks = reshape(x[..., : count * BLOCK], (*x.shape[:-1], count, BLOCK))
+    total = _reduce("sum", _reduce("sum", blocks, -1, False), -1, False)
+    return add(total, _reduce("sum", x[..., count * BLOCK :], -1, False)) if x.shape[-1] % BLOCK else total
 
 
 def _accumulated(x: Array, dtype: str | None) -> Array:

@@ -1,6 +1,7 @@
 """Finding, sorting, picking, and sets."""
 
 from collections import namedtuple
+from typing import Any
 
 from tvm import tirx
 
@@ -21,15 +22,32 @@ UniqueInverse = namedtuple("UniqueInverse", ["values", "inverse_indices"])
 
 # ------------------------------------------------------------------------------------------------------------------- picking
 def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
-    """The slices of x along an axis that the indices name, from the end where negative; they are checked before, not here."""
+    """The slices of x along an axis that the indices name, from the end where negative.
+
+    Raises IndexError for one that is outside; while a function is traced they have no values, and must be checked before.
+    """
     if axis is None and x.ndim != 1:
         raise ValueError(f"take from shape {x.shape} needs an axis")
     axis = axis_of(0 if axis is None else axis, x.ndim)
+    return _taken(x, within(indices, x.shape[axis]), axis)
+
+
+def within(indices: Array, extent: int) -> Array:
+    """The indices. Raises IndexError where they have values and one of them is outside an axis."""
+    checked("an index", indices.dtype, KINDS["integral"])
+    if indices.size and not indices.node.symbolic:
+        least, most = int(min(indices)), int(max(indices))
+        if least < -extent or most >= extent:
+            raise IndexError(f"index {most if most >= extent else least} is outside an axis of {extent}")
+    return indices
+
+
+def _taken(x: Array, indices: Array, axis: int = 0) -> Array:
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
 
     def body(index, read):
         inner = read(indices, index[axis : axis + indices.ndim])
-        return read(x, [*index[:axis], _inside(inner, indices.dtype, x.shape[axis]), *index[axis + indices.ndim :]])
+        return read(x, [*index[:axis], from_front(inner, indices, x.shape[axis]), *index[axis + indices.ndim :]])
 
     return Array(Indexed("take", body, (x, indices), shape, x.dtype, axis), shape)
 
@@ -39,19 +57,23 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
     axis = axis_of(axis, x.ndim)
     shape = tuple(b if place == axis or a == 1 else a for place, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True)))
     x = broadcast_to(x, (*shape[:axis], x.shape[axis], *shape[axis + 1 :]))
-    indices = broadcast_to(indices, shape)
+    return _taken_along(x, broadcast_to(within(indices, x.shape[axis]), shape), axis)
+
+
+def _taken_along(x: Array, indices: Array, axis: int) -> Array:
+    shape = indices.shape
 
     def body(index, read):
-        inner = _inside(read(indices, index), indices.dtype, x.shape[axis])
+        inner = from_front(read(indices, index), indices, x.shape[axis])
         return read(x, [*index[:axis], inner, *index[axis + 1 :]])
 
     return Array(Indexed("take_along_axis", body, (x, indices), shape, x.dtype, axis), shape)
 
 
-def _inside(index, dtype, extent):
-    """An index from the front, in the dtype of indices."""
-    if dtype == "int32":
-        return index  # tokens and positions, which never count from the end
+def from_front(index: Any, indices: Array, extent: int) -> Any:
+    """An element of the indices as an expression, counted from the front."""
+    if indices.node.symbolic and indices.dtype == "int32":
+        return index  # tokens and positions of a model, which never count from the end
     index = index.astype("int32")
     return tirx.Select(index < 0, index + extent, index)
 
@@ -144,7 +166,7 @@ def _ranks(x, descending):
 
 def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
     """x in order along an axis, NaN at the end (at the front if descending)."""
-    return take_along_axis(x, argsort(x, axis=axis, descending=descending), axis=axis) if x.ndim else x
+    return _taken_along(x, argsort(x, axis=axis, descending=descending), axis_of(axis, x.ndim)) if x.ndim else x
 
 
 # ---------------------------------------------------------------------------------------------------------------------- sets
@@ -155,13 +177,13 @@ def unique_all(x: Array, /) -> UniqueAll:
         none = arange(0, dtype="int64")
         return UniqueAll(flat, none, reshape(none, x.shape), none)
     order = argsort(flat)
-    ordered = take(flat, order)
+    ordered = _taken(flat, order)
     starts = concat([equal(arange(1, dtype="int64"), 0), not_equal(ordered[1:], ordered[:-1])])
     places = eager.known(_places(starts))
     ends = concat([places[1:], arange(flat.size, flat.size + 1, dtype="int64")])
     group = cumulative_sum(astype(starts, "int32"), axis=0, dtype="int64") - 1
-    inverse = take(group, argsort(order))
-    return UniqueAll(take(ordered, places), take(order, places), reshape(inverse, x.shape), ends - places)
+    inverse = _taken(group, argsort(order))
+    return UniqueAll(_taken(ordered, places), _taken(order, places), reshape(inverse, x.shape), ends - places)
 
 
 def unique_counts(x: Array, /) -> UniqueCounts:
