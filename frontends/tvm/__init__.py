@@ -88,7 +88,10 @@ def jit(function: Callable, target: Target = None) -> Callable:
 def explain(
     config: str | Config, shape: tuple[int, ...] = (1, 128), target: Target = None, precision: str | Precision = "fp32"
 ) -> "list[Explanation]":
-    """The distinct kernels of each function that `compile` would compile, of a preset's sizes or any Config; no weights needed."""
+    """The distinct kernels of each function that `compile` would compile, of a preset's sizes or any Config; no weights needed.
+
+    `target` may be an NVIDIA GPU too, such as "sm_90", whose kernels can be looked at and not be run.
+    """
     _import_compiler()
     from xformer.frontends.tvm import explaining
 

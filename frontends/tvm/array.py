@@ -39,8 +39,7 @@ class Array:
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> "Array":
         """The array, which is on the one device that there is. Raises ValueError for another."""
-        if device != "cpu":
-            raise ValueError(f"unknown device {device!r}; there is 'cpu'")
+        require_cpu(device)
         return self
 
     @property
@@ -132,6 +131,12 @@ class Array:
         width = self.node.shape[1]
         axes = [(extent, stride) for _, extent, stride in self.row_terms(0)]
         return axes in ([(rows, width)], [] if rows == 1 else [(rows, width)]) and self.offset < max(width, 1)
+
+
+def require_cpu(device: Any) -> None:
+    """Raise ValueError, naming it, for another device than the one that there is; None is that one."""
+    if device not in (None, "cpu"):
+        raise ValueError(f"unknown device {device!r}; there is 'cpu'")
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ KINDS = {
     "numeric": SIGNED + UNSIGNED + FLOATING,
 }
 ALL = BOOL + KINDS["numeric"]
-DEFAULTS = {"real floating": "float32", "complex floating": "complex64", "integral": "int64", "indexing": "int64"}
+DEFAULTS = {"real floating": "float32", "integral": "int64", "indexing": "int64"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def isdtype(dtype: str, kind: str | tuple) -> bool:
         return any(isdtype(dtype, one) for one in kind)
     if kind not in KINDS and kind not in ALL:
         raise ValueError(f"unknown kind {kind!r}; known: {', '.join(KINDS)}")
-    return dtype in KINDS.get(kind, (kind,)) if kind != "bool" else dtype == "bool"
+    return dtype in KINDS.get(kind, (kind,))
 
 
 def promoted(first: str, second: str) -> str:
@@ -87,10 +87,15 @@ def promoted(first: str, second: str) -> str:
 
 
 def of_scalar(value: bool | int | float, dtype: str) -> str:
-    """The dtype of an operation on an array of `dtype` and a Python scalar: the array's. Raises TypeError for another kind."""
+    """The dtype of an operation on an array of `dtype` and a Python scalar: the array's.
+
+    Raises TypeError for a scalar of another kind, and OverflowError for an integer that the dtype does not have.
+    """
     fits = dtype == "bool" if isinstance(value, bool) else dtype in FLOATING or (isinstance(value, int) and dtype != "bool")
     if not fits:
         raise TypeError(f"{value!r} does not go with an array of {dtype}")
+    if dtype in KINDS["integral"] and not iinfo(dtype).min <= value <= iinfo(dtype).max:
+        raise OverflowError(f"{value} is no {dtype}: those are {iinfo(dtype).min} to {iinfo(dtype).max}")
     return dtype
 
 

@@ -7,7 +7,7 @@ scheduled by the rules.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,23 +59,17 @@ def item(x: Array) -> Any:
     return values(x).reshape(()).item() if x.dtype != "bfloat16" else float(values(x).reshape(()))
 
 
-def copied(x: Array) -> Array:
-    """An array with memory of its own."""
-    return held(values(x).copy())
-
-
 def held(array: np.ndarray) -> Array:
-    """An array of memory that nobody else writes to."""
+    """An array of NumPy's memory, which stays where TVM can read it there."""
     node = Data(runtime.tensor(array) if array.size else _empty(array.shape, array.dtype.name), array.shape)
     return Array(node, array.shape)
 
 
 def from_host(obj: Any, dtype: str | None, copy: bool | None) -> Array:
     """Python numbers in lists, or another library's array. Raises TypeError for what are no numbers that TVM has."""
-    own = getattr(obj, "dtype", None)
     array = np.asarray(obj, runtime.numpy_dtype(dtypes.name_of(dtype))) if dtype else np.asarray(obj)
     dtypes.name_of(array.dtype.name)
-    if own is None and not dtype and not hasattr(obj, "__array_interface__") and not isinstance(obj, memoryview | bytes | bytearray):
+    if isinstance(obj, bool | int | float | list | tuple) and not dtype:
         chosen = {"b": "bool", "f": dtypes.DEFAULTS["real floating"]}.get(array.dtype.kind, dtypes.DEFAULTS["integral"])
         if array.dtype.kind == "u" and array.size and int(array.max()) > dtypes.iinfo(chosen).max:
             raise OverflowError(f"{array.max()} does not fit {chosen}")
@@ -87,8 +81,6 @@ def from_host(obj: Any, dtype: str | None, copy: bool | None) -> Array:
 
 def from_dlpack(x: Any, copy: bool | None) -> Array:
     """Another library's memory, copied where TVM asks for another alignment."""
-    if isinstance(x, Array):
-        return copied(x) if copy else x
     array = np.from_dlpack(x)
     if copy is False and (not array.flags.writeable or array.ctypes.data % runtime.ALIGNMENT):
         raise ValueError("this memory cannot be taken without a copy")
@@ -103,12 +95,14 @@ def _evaluate(*arrays: Array) -> None:
     for node in nodes:
         if node.tensor is None and not math.prod(node.shape):
             _keep(node, _empty(node.shape, node.dtype))
-    kernels = fusion.kernels(fusion.reachable(arrays), [x.node for x in arrays])
-    _compile([kernel for kernel in kernels if kernel.key not in _kernels])
-    for kernel in kernels:
+    kernels = {kernel: kernel.key for kernel in fusion.kernels(fusion.reachable(arrays), [x.node for x in arrays])}
+    if len(_kernels) > MOST:
+        _kernels.clear()
+    _compile({key: kernel for kernel, key in kernels.items() if key not in _kernels})
+    for kernel, key in kernels.items():
         results = [_empty(node.shape, node.dtype) for node in kernel.results]
         with runtime.threads():
-            _kernels[kernel.key](*(node.tensor for node in kernel.arguments), *results)
+            _kernels[key](*(node.tensor for node in kernel.arguments), *results)
         for node, tensor in zip(kernel.results, results, strict=True):
             _keep(node, tensor)
 
@@ -121,15 +115,15 @@ def _empty(shape: Sequence[int], dtype: str) -> Any:
     return tvm.runtime.empty(tuple(shape), dtype)
 
 
-def _compile(kernels: Sequence[Kernel]) -> None:
-    if len(_kernels) > MOST:
-        _kernels.clear()
-    for target, group in ((PLAIN, [k for k in kernels if not _large(k)]), (_machine().target, [k for k in kernels if _large(k)])):
-        functions = {f"kernel{place}": (kernel, _function(kernel, target)) for place, kernel in enumerate(group)}
-        if functions:
-            module = tvm.IRModule({name: function.with_attr("global_symbol", name) for name, (_, function) in functions.items()})
-            built = tvm.tirx.build(module, tvm.target.Target(target))
-            _kernels.update({kernel.key: built[name] for name, (kernel, _) in functions.items()})
+def _compile(kernels: Mapping[tuple, Kernel]) -> None:
+    """Each kernel, by its key: the small ones in one module, the large ones in another."""
+    plain = {key: kernel for key, kernel in kernels.items() if not _large(kernel)}
+    for target, group in ((PLAIN, plain), (_machine().target, {key: kernels[key] for key in kernels.keys() - plain.keys()})):
+        names = {f"kernel{place}": key for place, key in enumerate(group)}
+        if names:
+            functions = {name: _function(group[key], target).with_attr("global_symbol", name) for name, key in names.items()}
+            built = tvm.tirx.build(tvm.IRModule(functions), tvm.target.Target(target))
+            _kernels.update({key: built[name] for name, key in names.items()})
 
 
 def _function(kernel: Kernel, target: Any) -> Any:

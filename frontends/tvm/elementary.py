@@ -1,8 +1,8 @@
 """exp, erf and tanh as expressions that LLVM turns into vector code, in place of one library call an element.
 
 What stands in an expression more than once is bound to a variable: the expressions are put into each other when kernels are
-fused, and would grow with every function by the number of places. Only what TVM itself can put
-into vectors may be used: a loop with `nearbyint` or `isnan` in it becomes a scalar one, and nothing tells.
+fused, and would grow with every function by the number of places. Only what TVM itself can put into vectors may be used: a
+loop with `nearbyint` or `isnan` in it becomes a scalar one, and nothing tells.
 """
 
 import functools
@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import tirx
 
-from xformer.frontends.tvm.dtypes import HALF
+from xformer.frontends.tvm.dtypes import FLOATING, HALF
 from xformer.ops import ERF_LIMIT, ERF_P, ERF_Q
 
 # exp(r) on |r| <= ln(2) / 2 by its Taylor terms up to r^7: the first one left out is below 2^-27 of the sum.
@@ -32,7 +32,7 @@ def libm(name: str) -> Callable[..., Any]:
     """A function of C's mathematical library, called for each element; 16-bit floats go through float32."""
 
     def call(*values: Any) -> Any:
-        dtype = _dtype(values[0])
+        dtype = dtype_of(values[0])
         if dtype in HALF:
             return narrowed(call(*(x.astype("float32") for x in values)), dtype)
         return tirx.call_pure_extern(dtype, name + "f" * (dtype == "float32"), *values)
@@ -43,16 +43,17 @@ def libm(name: str) -> Callable[..., Any]:
 def in_vectors(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`function` for float32, of C's mathematical library for others."""
     other = libm(name)
-    return lambda x: function(x) if _dtype(x) == "float32" else other(x)
+    return lambda x: function(x) if dtype_of(x) == "float32" else other(x)
 
 
-def _dtype(x: Any) -> str:
+def dtype_of(x: Any) -> str:
+    """The dtype of an expression."""
     return str(x.dtype if hasattr(x, "dtype") else x.ty)
 
 
 def bind(value: Any, body: Callable[[Any], Any]) -> Any:
     """body(value), with the value computed once."""
-    variable = tirx.Var("x", _dtype(value))
+    variable = tirx.Var("x", dtype_of(value))
     return tirx.Let(variable, value, body(variable))
 
 
@@ -68,19 +69,22 @@ def clamp(x: Any, least: Any, most: Any) -> Any:
 
 def isnan(x: Any) -> Any:
     """Whether x is NaN, by its bits; TVM takes x != x for false."""
-    if _dtype(x) in HALF:
-        x = x.astype("float32")
-    if _dtype(x) != "float32":  # of which a model has no rows
+    dtype = dtype_of(x)
+    if dtype not in FLOATING:
+        return tirx.const(False, "bool")
+    if dtype == "float64":  # of which a model has no rows
         return tirx.isnan(x)
+    if dtype in HALF:
+        x = x.astype("float32")
     return (tirx.reinterpret("int32", x) & tirx.const(0x7FFFFFFF, "int32")) > tirx.const(0x7F800000, "int32")
 
 
 def difference(a: Any, b: Any) -> Any:
     """a - b as it rounds: TVM would take (x + c) - c for x. Going through the bits hides `a` from it and costs nothing."""
-    bits = {"float32": "int32", "float64": "int64"}.get(_dtype(b))
+    bits = {"float32": "int32", "float64": "int64"}.get(dtype_of(b))
     if bits is None or isinstance(a, tirx.FloatImm):
         return a - b
-    return tirx.reinterpret(_dtype(b), tirx.reinterpret(bits, a)) - b
+    return tirx.reinterpret(dtype_of(b), tirx.reinterpret(bits, a)) - b
 
 
 def exp(x: Any) -> Any:

@@ -1,10 +1,11 @@
 """Functions of TE expressions as functions of arrays and scalars, element by element."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from xformer.frontends.tvm import dtypes
-from xformer.frontends.tvm.array import Array
+from xformer.frontends.tvm.array import Array, require_cpu
 from xformer.frontends.tvm.contraction import Packed
 from xformer.frontends.tvm.elementary import const, to_bfloat16
 from xformer.frontends.tvm.nodes import Elementwise
@@ -16,10 +17,8 @@ def result_type(*values: Array | Scalar | str) -> str:
     """The dtype of an operation on arrays, dtypes and Python scalars. Raises TypeError where there is none."""
     named = [dtypes.name_of(x) for x in values if not isinstance(x, bool | int | float)]
     if not named:
-        raise TypeError("an array or a dtype is needed, got scalars alone" if values else "an array or a dtype is needed")
-    result = named[0]
-    for name in named[1:]:
-        result = dtypes.promoted(result, name)
+        raise TypeError(f"an array or a dtype is needed, got {', '.join(map(repr, values)) or 'nothing'}")
+    result = functools.reduce(dtypes.promoted, named)
     for value in values:
         if isinstance(value, bool | int | float):
             dtypes.of_scalar(value, result)
@@ -28,6 +27,7 @@ def result_type(*values: Array | Scalar | str) -> str:
 
 def astype(x: Array, dtype: str, *, copy: bool = True, device: Any = None) -> Array:
     """x in another dtype; a float that is to become an integer must fit it. Nothing is ever copied without need."""
+    require_cpu(device)
     if x.dtype == dtypes.name_of(dtype):
         return x
     if isinstance(x, Packed):

@@ -170,14 +170,10 @@ def highest(dtype: str) -> Any:
     return tirx.const(math.inf, dtype) if "float" in dtype else te.max_value(dtype)
 
 
-def _is_nan(x: Any) -> Any:
-    return elementary.isnan(x) if "float" in str(x.ty) else tirx.const(False, "bool")
-
-
 REDUCERS = {
     "sum": te.comm_reducer(lambda a, b: a + b, lambda dtype: tirx.const(0, dtype), name="sum"),
     "prod": te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="prod"),
     # a > b or a is NaN: the built-in maximum drops NaN, and TVM takes a != a for false.
-    "max": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a > b, _is_nan(a)), a, b), lowest, name="max"),
-    "min": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a < b, _is_nan(a)), a, b), highest, name="min"),
+    "max": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a > b, elementary.isnan(a)), a, b), lowest, name="max"),
+    "min": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a < b, elementary.isnan(a)), a, b), highest, name="min"),
 }

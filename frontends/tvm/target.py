@@ -59,6 +59,8 @@ class Machine:
         return self.tiling.rows or -(-count // -(-count // self.most_rows))
 
 
+KINDS = ("llvm", "cuda")
+WRITTEN_OUT = {"float32": Dot("float32"), "bfloat16": Dot("float32"), "int32": Dot("int32"), "int8": Dot("int32")}
 WARP, BLOCK_ROWS = 32, 64  # of a GPU: threads of a warp, rows of a block's tile (it has two warps' columns)
 
 
@@ -73,19 +75,19 @@ def machine(target: str | Mapping[str, Any] | None = None, cores: int | None = N
     options = {"kind": "llvm", **(dict(target) if isinstance(target, Mapping) else options)}
     if options["kind"] not in KINDS:
         raise ValueError(f"target kind {options['kind']!r} is not supported; supported: {', '.join(map(repr, KINDS))}")
-    return KINDS[options["kind"]](options, cores or len(cpus()), target is None)
+    if options["kind"] == "cuda":
+        return _gpu(options)
+    return _cpu({"num-cores": cores or len(cpus()), **options}, target is None)
 
 
-def _gpu(options: dict[str, Any], cores: int, own: bool) -> Machine:
+def _gpu(options: dict[str, Any]) -> Machine:
     if "arch" not in options:
         raise ValueError(f"a target of kind 'cuda' needs an arch, such as 'sm_90'; got {options}")
     found = Target({"host": {"kind": "llvm"}, **options})
-    dots = {"float32": Dot("float32"), "bfloat16": Dot("float32"), "int32": Dot("int32"), "int8": Dot("int32")}
-    return Machine(found, Processor(str(found.attrs["arch"]), "cuda", ()), WARP, BLOCK_ROWS, cores, dots)
+    return Machine(found, Processor(str(found.attrs["arch"]), "cuda", ()), WARP, BLOCK_ROWS, 1, WRITTEN_OUT)
 
 
-def _cpu(options: dict[str, Any], cores: int, own: bool) -> Machine:
-    options = {"num-cores": cores, **options}
+def _cpu(options: dict[str, Any], own: bool) -> Machine:
     known = codegen.llvm_get_cpu_archlist(Target({key: options[key] for key in ("kind", "mtriple") if key in options}))
     if options.get("mcpu", "generic") not in (*known, "generic"):  # LLVM would go on with a generic one
         raise ValueError(f"LLVM knows no CPU {options['mcpu']!r}; it knows: {', '.join(sorted(map(str, known)))}")
@@ -94,22 +96,18 @@ def _cpu(options: dict[str, Any], cores: int, own: bool) -> Machine:
         found = Target({**options, "mattr": [f"-{feature}" for feature in absent]})
     lanes, registers, dot = _vectors(found)
     # A row of a tile has two vectors of sums; two registers hold the weight, and two are to spare.
-    dots = {"float32": Dot("float32"), "bfloat16": Dot("float32"), "int32": Dot("int32"), "int8": dot}
-    return Machine(found, _processor(found), lanes, (registers - 4) // 2, options["num-cores"], dots)
-
-
-KINDS = {"llvm": _cpu, "cuda": _gpu}
+    return Machine(found, _processor(found), lanes, (registers - 4) // 2, options["num-cores"], {**WRITTEN_OUT, "int8": dot})
 
 
 def _vectors(target: Target) -> tuple[int, int, Dot]:
     """32-bit numbers in a vector, the number of vector registers, and how products of int8 are summed."""
     if "aarch64" in str(target.attrs.get("mtriple", "")):
-        return 4, 32, Dot("int8", 4, "dot_i8_sdot") if codegen.llvm_cpu_has_features("dotprod", target) else Dot("int32")
+        return 4, 32, Dot("int8", 4, "dot_i8_sdot") if codegen.llvm_cpu_has_features("dotprod", target) else WRITTEN_OUT["int8"]
     has = {feature: codegen.llvm_cpu_has_features(feature, target) for feature in ("avx2", "avx512f", "avx512bw", "avx512vnni")}
     # Products of int16 added in pairs to int32 are exact; the instructions on int8 pairs saturate.
     if has["avx512f"] and has["avx512bw"]:
         return 16, 32, Dot("int16", 2, "dot_i16_vnni" if has["avx512vnni"] else "dot_i16_avx512")
-    return (8, 16, Dot("int16", 2, "dot_i16_avx2")) if has["avx2"] else (4, 16, Dot("int32"))
+    return (8, 16, Dot("int16", 2, "dot_i16_avx2")) if has["avx2"] else (4, 16, WRITTEN_OUT["int8"])
 
 
 def _processor(target: Target) -> Processor:

@@ -92,8 +92,8 @@ def _module(inputs, groups, returned, functions) -> tuple[tvm.IRModule, dict[str
     builder = functions.builder
     variables: dict[Any, Any] = {node: relax.Var(f"x{place}", _type(node)) for place, node in enumerate(inputs)}
     arguments = list(variables.values())
-    for node in (node for kernel in groups for node in kernel.arguments if node.tensor is not None):
-        variables[node] = relax.const(node.tensor)
+    read = dict.fromkeys([*(node for kernel in groups for node in kernel.arguments), *returned])
+    variables |= {node: relax.const(node.tensor) for node in read if node.tensor is not None}
     with builder.function("main", arguments):
         with builder.dataflow():
             for kernel in groups:

@@ -123,6 +123,32 @@ def test_a_kernel_is_compiled_once_for_what_it_computes(monkeypatch):
     close(xp.tanh(x) * 2.5, np.tanh([[1, 2], [3, 4]]) * 2.5)
 
 
+@pytest.mark.parametrize("value", [1.5, [0.5, 2.0], xp.asarray(1.5), True])
+def test_nothing_of_another_kind_is_cut_off_to_be_set(value):
+    x = xp.asarray([1, 2])
+    with pytest.raises(TypeError, match=r"does not go with|of one dtype or kind"):
+        x[:] = value
+    np.testing.assert_array_equal(np.asarray(x), [1, 2])
+
+
+def test_integer_powers_limits_and_copies_are_right():
+    np.testing.assert_array_equal(np.asarray(xp.asarray([2, 3, -1, 0]) ** xp.asarray([10, 3, 63, 0])), [1024, 27, -1, 1])
+    np.testing.assert_array_equal(np.asarray(xp.clip(xp.asarray([-3, 5, 9], dtype="int8"), 5, 5)), [5, 5, 5])
+    np.testing.assert_array_equal(np.asarray(xp.clip(xp.asarray([-3, 5], dtype="int8"), -1000, 1000)), [-3, 5])
+    memory = np.zeros(64, np.float32)
+    shared, own = xp.from_dlpack(memory), xp.from_dlpack(memory, copy=True)
+    assert not np.shares_memory(np.from_dlpack(xp.asarray(shared, copy=True)), np.from_dlpack(shared))
+    assert not np.shares_memory(np.from_dlpack(own), memory)
+
+
+def test_kernels_are_dropped_when_there_are_too_many(monkeypatch):
+    x = xp.asarray([1.0, 2.0, 3.0])
+    close(xp.sinh(x), np.sinh([1, 2, 3]))
+    monkeypatch.setattr(eager, "MOST", 0)
+    close(xp.sinh(xp.asarray([2.0, 3.0, 4.0])), np.sinh([2, 3, 4]))  # the kernel that is there goes, and is made again
+    assert len(eager._kernels) == 1
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64", "int8"])
 def test_indices_count_from_the_end_in_every_dtype(dtype):
     x, index = np.arange(10.0).reshape(2, 5), np.array([-1, 0, -2], dtype)
@@ -134,6 +160,7 @@ def test_indices_count_from_the_end_in_every_dtype(dtype):
 def test_long_sums_keep_what_is_added():
     x = xp.full((1_000_003,), 0.1)
     assert abs(float(xp.sum(x)) / 100_000.3 - 1) < 1e-5
+    assert abs(float(xp.sum(xp.full((1000, 1000), 0.1))) / 100_000 - 1) < 1e-5
     assert abs(float(xp.mean(x)) / 0.1 - 1) < 1e-5
 
 
@@ -165,6 +192,8 @@ def test_a_traced_function_reads_arrays_that_it_did_not_get():
     table = xp.asarray([[1.0, 2.0], [3.0, 4.0]])
     compiled = frontend.jit(lambda x: x + xp.sum(table, axis=0))
     np.testing.assert_array_equal(compiled(np.ones((3, 2), np.float32)), np.add(1.0, [[4, 6]] * 3))
+    both = frontend.jit(lambda x: (x * 2.0, table))(np.ones(3, np.float32))
+    np.testing.assert_array_equal(both[1], [[1, 2], [3, 4]])
 
 
 def test_a_traced_array_has_no_values():
@@ -187,6 +216,23 @@ def test_a_traced_array_has_no_values():
         (lambda: xp.max(xp.ones((0,))), ValueError, "no elements"),
         (lambda: xp.ones(3, device="gpu"), ValueError, "'gpu'"),
         (lambda: xp.asarray(["a"]), TypeError, "is no dtype"),
+        (lambda: xp.asarray([1], dtype="int8") + 300, OverflowError, "300 is no int8: those are -128 to 127"),
+        (lambda: xp.asarray([1], dtype="uint8") * -1, OverflowError, "-1 is no uint8"),
+        (lambda: xp.clip(xp.asarray([1], dtype="int8"), max=-200), OverflowError, "-200 is no int8"),
+        (lambda: xp.full(3, 2.5, dtype="int32"), ValueError, "2.5 is no int32"),
+        (lambda: xp.full(3, 300, dtype="int8"), OverflowError, "300 is no int8"),
+        (lambda: xp.zeros((2, -1)), ValueError, r"got shape \(2, -1\)"),
+        (lambda: xp.arange(3, step=0), ValueError, "step of arange is 0"),
+        (lambda: xp.linspace(0, 1, -2), ValueError, "-2 numbers"),
+        (lambda: xp.eye(3, device="gpu"), ValueError, "'gpu'"),
+        (lambda: xp.astype(xp.ones(3), "int8", device="gpu"), ValueError, "'gpu'"),
+        (lambda: xp.tril(xp.ones(3)), ValueError, "two axes or more"),
+        (lambda: xp.ones(3)[True], IndexError, "got True"),
+        (lambda: xp.meshgrid(xp.ones(3), indexing="yx"), ValueError, "'yx'"),
+        (lambda: xp.repeat(xp.ones(3), -1), ValueError, "got -1"),
+        (lambda: xp.repeat(xp.ones(3), xp.asarray([1, 2])), ValueError, r"axis of 3 is repeated .* \[1, 2\]"),
+        (lambda: xp.tensordot(xp.ones(3), xp.ones(3)), ValueError, "over 2 axes"),
+        (lambda: xp.take_along_axis(xp.ones((2, 3)), xp.asarray([0])), ValueError, r"\(2, 3\) and \(1,\)"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(wrong, error, message):

@@ -57,7 +57,8 @@ def test_a_model_serves_while_kernels_are_tuned(tmp_path):
             np.testing.assert_array_equal(model(TOKENS[0]), expected)
             calls += 1
         assert tuning.result(timeout=300)
-    np.testing.assert_array_equal(tvm.compile(xformer.init("bert-tiny", 0), records=records)(TOKENS[0]).shape, expected.shape)
+    tuned = tvm.compile(xformer.init("bert-tiny", 0), records=records)
+    np.testing.assert_allclose(tuned(TOKENS[0]), expected, atol=1e-5)
 
 
 def test_arrays_are_computed_in_many_threads():

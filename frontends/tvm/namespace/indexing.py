@@ -9,12 +9,13 @@ from tvm import tirx
 from xformer.frontends.tvm import eager
 from xformer.frontends.tvm.array import Array
 from xformer.frontends.tvm.dtypes import KINDS
-from xformer.frontends.tvm.elements import astype, broadcast_shapes
+from xformer.frontends.tvm.elements import astype, broadcast_shapes, result_type
 from xformer.frontends.tvm.namespace.creation import asarray
-from xformer.frontends.tvm.namespace.elementwise import where
+from xformer.frontends.tvm.namespace.logic import where
 from xformer.frontends.tvm.namespace.manipulation import broadcast_to, reshape
+from xformer.frontends.tvm.namespace.picking import from_front, taken, within
 from xformer.frontends.tvm.namespace.reductions import cumulative_sum
-from xformer.frontends.tvm.namespace.searching import from_front, nonzero, take, within
+from xformer.frontends.tvm.namespace.searching import nonzero
 from xformer.frontends.tvm.nodes import Indexed
 
 
@@ -29,7 +30,9 @@ def get(x: Array, key: Any) -> Array:
 
 
 def _plain(entry: Any) -> Any:
-    """An array of one integer as that integer; lists are no keys."""
+    """An array of one integer as that integer. Raises IndexError for a truth value, which Python takes for 0 or 1."""
+    if isinstance(entry, bool):
+        raise IndexError(f"an index is an integer, a slice, None, ... or an array; got {entry}")
     if isinstance(entry, Array) and entry.ndim == 0 and entry.dtype in KINDS["integral"] and entry.node.tensor is not None:
         return int(entry)
     if isinstance(entry, slice):
@@ -44,25 +47,20 @@ def _masked(x: Array, mask: Array) -> Array:
     rest = x.shape[mask.ndim :]
     flat = reshape(x, (math.prod(mask.shape), *rest))
     (places,) = nonzero(reshape(mask, (-1,)))
-    return take(flat, places, axis=0)
+    return taken(flat, places)
 
 
 def _picked(x: Array, keys: tuple[Any, ...]) -> Array:
     """Integer arrays and integers pick together, axis by axis; slices beside them are taken first."""
     if any(entry is None for entry in keys) or any(isinstance(entry, Array) and entry.dtype not in KINDS["integral"] for entry in keys):
         raise IndexError(f"arrays of integers go with integers, slices and ...; got {keys}")
-    taken = sum(entry is not Ellipsis for entry in keys)
-    at = keys.index(Ellipsis) if any(entry is Ellipsis for entry in keys) else len(keys)
-    whole = (*keys[:at], *(slice(None),) * (x.ndim - taken), *keys[at + 1 :])
+    whole = _filled(keys, x.ndim)
     if len(whole) > x.ndim:
         raise IndexError(f"{len(whole)} indices for an array of rank {x.ndim}")
     x = x.sliced(tuple(entry if isinstance(entry, slice) else slice(None) for entry in whole))
     places = [place for place, entry in enumerate(whole) if not isinstance(entry, slice)]
-    indices = [
-        entry if isinstance(entry, Array) else asarray(operator.index(entry), dtype="int64")
-        for entry in whole
-        if not isinstance(entry, slice)
-    ]
+    picking = [whole[place] for place in places]
+    indices = [entry if isinstance(entry, Array) else asarray(operator.index(entry), dtype="int64") for entry in picking]
     shape = broadcast_shapes(*(index.shape for index in indices))
     indices = [broadcast_to(within(index, x.shape[place]), shape) for index, place in zip(indices, places, strict=True)]
     together = places == list(range(places[0], places[0] + len(places)))
@@ -87,8 +85,9 @@ def _picked(x: Array, keys: tuple[Any, ...]) -> Array:
 
 def put(x: Array, key: Any, value: Any) -> None:
     """x[key] = value: `x` becomes an array with those elements; other arrays, views of it too, stay as they are."""
-    new = value if isinstance(value, Array) else asarray(value, dtype=x.dtype)
-    new = astype(new, x.dtype)
+    given = value if isinstance(value, Array | bool | int | float) else asarray(value)
+    result_type(x, given)  # of one kind: nothing is cut off
+    new = astype(given, x.dtype) if isinstance(given, Array) else asarray(given, dtype=x.dtype)
     keys = tuple(_plain(entry) for entry in (key if isinstance(key, tuple) else (key,)))
     if len(keys) == 1 and isinstance(keys[0], Array) and keys[0].dtype == "bool":
         changed = _with_mask(x, keys[0], new)
@@ -110,14 +109,12 @@ def _with_mask(x, mask, new):
     new = broadcast_to(new, (count, *x.shape[mask.ndim :]))
     if not count:
         return x
-    return where(wide, reshape(take(new, places, axis=0), x.shape), x)
+    return where(wide, reshape(taken(new, places), x.shape), x)
 
 
 def _with_slices(x: Array, keys: tuple[Any, ...], new: Array) -> Array:
     """For each element whether the key names it, and which of the new ones it then is."""
-    numbers = Array(x.node, x.shape, _own_strides(x.shape))  # only its shape is asked: where does each index of the key lead?
-    named = numbers.sliced(keys)
-    new = broadcast_to(new, named.shape)
+    new = broadcast_to(new, x.sliced(keys).shape)
     axes = _axes(keys, x.shape)
 
     def body(index, read):
@@ -134,10 +131,6 @@ def _with_slices(x: Array, keys: tuple[Any, ...], new: Array) -> Array:
     if not new.size:
         return x
     return Array(Indexed("put", body, (new, x), x.shape, x.dtype, repr(keys)), x.shape)
-
-
-def _own_strides(shape):
-    return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
 
 
 def _filled(keys, rank):

@@ -22,7 +22,7 @@ class Info:
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, str]:
         """The dtype of Python numbers, by kind."""
-        return {kind: name for kind, name in dtypes.DEFAULTS.items() if name in dtypes.ALL}
+        return dict(dtypes.DEFAULTS)
 
     def dtypes(self, *, device: Any = None, kind: str | tuple | None = None) -> dict[str, str]:
         """All dtypes of the standard that there are, or those of a kind; 16-bit floats are not among the standard's."""

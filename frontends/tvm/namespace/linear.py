@@ -10,8 +10,8 @@ from xformer.frontends.tvm.array import Array, unravel
 from xformer.frontends.tvm.contraction import Contract
 from xformer.frontends.tvm.dtypes import KINDS
 from xformer.frontends.tvm.elements import astype, broadcast_shapes, checked, result_type
+from xformer.frontends.tvm.namespace.arithmetic import multiply
 from xformer.frontends.tvm.namespace.creation import full
-from xformer.frontends.tvm.namespace.elementwise import multiply
 from xformer.frontends.tvm.namespace.manipulation import (
     axis_of,
     broadcast_to,
@@ -81,6 +81,8 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 
 def tensordot(x1: Array, x2: Array, /, *, axes: int | Sequence[Sequence[int]] = 2) -> Array:
     """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2, or those that are named."""
+    if isinstance(axes, int) and not 0 <= axes <= min(x1.ndim, x2.ndim):
+        raise ValueError(f"tensordot over {axes} axes of shapes {x1.shape} and {x2.shape}")
     first = range(x1.ndim - axes, x1.ndim) if isinstance(axes, int) else [axis_of(axis, x1.ndim) for axis in axes[0]]
     second = range(axes) if isinstance(axes, int) else [axis_of(axis, x2.ndim) for axis in axes[1]]
     if [x1.shape[axis] for axis in first] != [x2.shape[axis] for axis in second]:

@@ -1,9 +1,7 @@
 """Shapes: views where there is one, copies elsewhere."""
 
-import builtins
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tvm import tirx
 
@@ -33,9 +31,14 @@ def axes_of(axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     return found
 
 
+def copied(x: Array) -> Array:
+    """x in a buffer of its own."""
+    return mapped("copy", lambda element: element, x)
+
+
 def contiguous(x: Array) -> Array:
     """x alone in its buffer, in order; copied where it is not."""
-    return x if x.contiguous else mapped("copy", lambda element: element, x)
+    return x if x.contiguous else copied(x)
 
 
 def reshape(x: Array, /, shape: Sequence[int], *, copy: bool | None = None) -> Array:
@@ -60,11 +63,16 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
     return x.view([x.shape[axis] for axis in axes], [x.strides[axis] for axis in axes])
 
 
-def matrix_transpose(x: Array, /) -> Array:
-    """x with its last two axes exchanged."""
+def matrix(x: Array) -> Array:
+    """x. Raises ValueError when it is no matrix, nor several."""
     if x.ndim < 2:
         raise ValueError(f"a matrix has two axes or more, got shape {x.shape}")
-    return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+    return x
+
+
+def matrix_transpose(x: Array, /) -> Array:
+    """x with its last two axes exchanged."""
+    return permute_dims(matrix(x), (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
 def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
@@ -131,7 +139,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     def body(index, read):
         own = index[place]
         result = None
-        for x, start in reversed(builtins.list(zip(parts, starts, strict=True))):
+        for x, start in reversed(list(zip(parts, starts, strict=True))):
             inside = tirx.max(tirx.min(own - start, x.shape[place] - 1), 0)
             element = read(x, [*index[:place], inside, *index[place + 1 :]])
             result = element if result is None else tirx.Select(own < start + x.shape[place], element, result)
@@ -168,21 +176,6 @@ def roll(x: Array, /, shift: int | Sequence[int], *, axis: int | Sequence[int] |
     return x
 
 
-def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
-    """Each element along an axis so many times; axis None: of the flattened array. Counts in an array must have values."""
-    if axis is None:
-        return repeat(reshape(x, (-1,)), repeats, axis=0)
-    place = axis_of(axis, x.ndim)
-    if isinstance(repeats, Array):
-        counts = [int(repeats[index]) for index in range(repeats.size)] if repeats.ndim else [int(repeats)]
-        counts = counts * x.shape[place] if len(counts) == 1 else counts
-        parts = [x[(slice(None),) * place + (slice(index, index + 1),)] for index, count in enumerate(counts) for _ in range(count)]
-        return concat(parts, axis=place) if parts else x[(slice(None),) * place + (slice(0, 0),)]
-    wide = expand_dims(x, place + 1)
-    shape = (*x.shape[: place + 1], repeats, *x.shape[place + 1 :])
-    return reshape(wide.broadcast_to(shape), (*x.shape[:place], x.shape[place] * repeats, *x.shape[place + 1 :]))
-
-
 def tile(x: Array, repetitions: Sequence[int], /) -> Array:
     """x so many times along each axis."""
     rank = max(x.ndim, len(repetitions))
@@ -195,12 +188,13 @@ def tile(x: Array, repetitions: Sequence[int], /) -> Array:
 
 def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     """Coordinates of a grid from those of its axes."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"indexing is 'xy' or 'ij', got {indexing!r}")
     if len({x.dtype for x in arrays}) > 1 or any(x.ndim > 1 for x in arrays):
         raise ValueError(f"meshgrid needs one-dimensional arrays of one dtype, got {', '.join(map(repr, arrays))}")
-    order = builtins.list(range(len(arrays)))
+    order = list(range(len(arrays)))
     if indexing == "xy" and len(arrays) > 1:
         order[:2] = [1, 0]
-    axes: list[Any] = [
-        reshape(x, tuple(-1 if place == own else 1 for own in range(len(arrays)))) for x, place in zip(arrays, order, strict=True)
-    ]
+    along = [tuple(-1 if place == own else 1 for own in range(len(arrays))) for place in order]
+    axes = [reshape(x, shape) for x, shape in zip(arrays, along, strict=True)]
     return broadcast_arrays(*axes) if axes else []

@@ -5,36 +5,34 @@ from typing import Any
 
 from xformer.frontends.tvm import dtypes, eager
 from xformer.frontends.tvm.array import Array
-from xformer.frontends.tvm.elements import astype
-from xformer.frontends.tvm.namespace import elementwise as functions
-from xformer.frontends.tvm.namespace import indexing
+from xformer.frontends.tvm.namespace import arithmetic, indexing, logic
 from xformer.frontends.tvm.namespace.linear import matmul
-from xformer.frontends.tvm.namespace.manipulation import contiguous, matrix_transpose, permute_dims
+from xformer.frontends.tvm.namespace.manipulation import contiguous, copied, matrix_transpose, permute_dims
 
 BINARY = {
-    "add": functions.add,
-    "sub": functions.subtract,
-    "mul": functions.multiply,
-    "truediv": functions.divide,
-    "floordiv": functions.floor_divide,
-    "mod": functions.remainder,
-    "pow": functions.pow,
-    "and": functions.bitwise_and,
-    "or": functions.bitwise_or,
-    "xor": functions.bitwise_xor,
-    "lshift": functions.bitwise_left_shift,
-    "rshift": functions.bitwise_right_shift,
+    "add": arithmetic.add,
+    "sub": arithmetic.subtract,
+    "mul": arithmetic.multiply,
+    "truediv": arithmetic.divide,
+    "floordiv": arithmetic.floor_divide,
+    "mod": arithmetic.remainder,
+    "pow": arithmetic.pow,
+    "and": logic.bitwise_and,
+    "or": logic.bitwise_or,
+    "xor": logic.bitwise_xor,
+    "lshift": logic.bitwise_left_shift,
+    "rshift": logic.bitwise_right_shift,
     "matmul": matmul,
 }
 COMPARISONS = {
-    "lt": functions.less,
-    "le": functions.less_equal,
-    "gt": functions.greater,
-    "ge": functions.greater_equal,
-    "eq": functions.equal,
-    "ne": functions.not_equal,
+    "lt": logic.less,
+    "le": logic.less_equal,
+    "gt": logic.greater,
+    "ge": logic.greater_equal,
+    "eq": logic.equal,
+    "ne": logic.not_equal,
 }
-UNARY = {"neg": functions.negative, "pos": functions.positive, "abs": functions.abs, "invert": functions.bitwise_invert}
+UNARY = {"neg": arithmetic.negative, "pos": arithmetic.positive, "abs": arithmetic.abs, "invert": logic.bitwise_invert}
 
 
 def _takes(other: Any) -> bool:
@@ -55,10 +53,8 @@ def _in_place(function: Callable) -> Callable[[Array, Any], Array]:
         if not _takes(other):
             return NotImplemented
         result = function(self, other)
-        if result.shape != self.shape or result.dtype != self.dtype:
-            if result.shape != self.shape or not dtypes.can_cast(result.dtype, self.dtype):
-                raise TypeError(f"{result.dtype} of shape {result.shape} does not go into {self.dtype} of shape {self.shape}")
-            result = astype(result, self.dtype)
+        if (result.shape, result.dtype) != (self.shape, self.dtype):
+            raise TypeError(f"{result.dtype} of shape {result.shape} does not go into {self.dtype} of shape {self.shape}")
         self.node, self.strides, self.offset = result.node, result.strides, result.offset
         return self
 
@@ -68,7 +64,7 @@ def _in_place(function: Callable) -> Callable[[Array, Any], Array]:
 def _dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
     if dl_device not in (None, (1, 0)):
         raise BufferError(f"device {dl_device} is not the CPU")
-    x = contiguous(eager.copied(self) if copy else self)
+    x = copied(self) if copy else contiguous(self)
     tensor = eager.known(x).node.tensor
     return (tensor if tuple(tensor.shape) == x.shape else tensor._create_view(x.shape)).__dlpack__()
 

@@ -9,8 +9,9 @@ from tvm import tirx
 from xformer.frontends.tvm.array import Array
 from xformer.frontends.tvm.dtypes import FLOATING, KINDS, SIGNED, UNSIGNED
 from xformer.frontends.tvm.elements import astype, checked
+from xformer.frontends.tvm.namespace.arithmetic import add, multiply, sqrt, subtract
 from xformer.frontends.tvm.namespace.creation import arange, full
-from xformer.frontends.tvm.namespace.elementwise import add, multiply, not_equal, sqrt, subtract, where
+from xformer.frontends.tvm.namespace.logic import not_equal, where
 from xformer.frontends.tvm.namespace.manipulation import axes_of, axis_of, concat, expand_dims, moveaxis, permute_dims, reshape
 from xformer.frontends.tvm.nodes import Indexed, Reduce
 
@@ -19,7 +20,7 @@ LONG, BLOCK = 1 << 14, 1 << 10  # elements from which on a sum is one of blocks,
 SHORT = 512  # elements up to which running sums are sums over a triangle
 
 
-def _reduce(name: str, x: Array, axis: Axes, keepdims: bool, start: float | None = None) -> Array:
+def reduced(name: str, x: Array, axis: Axes, keepdims: bool, start: float | None = None) -> Array:
     """One reduction over all the axes; `start` is the result of none at all, where there is one."""
     axes = axes_of(axis, x.ndim)
     kept = tuple(1 if place in axes else extent for place, extent in enumerate(x.shape))
@@ -34,8 +35,7 @@ def _reduce(name: str, x: Array, axis: Axes, keepdims: bool, start: float | None
         rest = [place for place in range(x.ndim) if place not in axes]
         x, place = permute_dims(x, (*rest, *axes)), len(rest)
         x = reshape(x, (*x.shape[:place], math.prod(x.shape[place:])))
-        node = Reduce(name, x, place, False, x.dtype)
-        return reshape(Array(node, node.logical), shape)
+        return reshape(reduced(name, x, place, False), shape)
     if name == "sum" and x.dtype in FLOATING and x.shape[axes[0]] > LONG:
         return reshape(_in_blocks(moveaxis(x, axes[0], -1)), shape)
     node = Reduce(name, x, axes[0], keepdims, x.dtype)
@@ -46,8 +46,8 @@ def _in_blocks(x: Array) -> Array:
     """The sum over a long last axis by sums of blocks: one after the other, what is added would in the end be lost to rounding."""
     count = x.shape[-1] // BLOCK
     blocks = reshape(x[..., : count * BLOCK], (*x.shape[:-1], count, BLOCK))
-    total = _reduce("sum", _reduce("sum", blocks, -1, False), -1, False)
-    return add(total, _reduce("sum", x[..., count * BLOCK :], -1, False)) if x.shape[-1] % BLOCK else total
+    total = reduced("sum", reduced("sum", blocks, -1, False), -1, False)
+    return add(total, reduced("sum", x[..., count * BLOCK :], -1, False)) if x.shape[-1] % BLOCK else total
 
 
 def _accumulated(x: Array, dtype: str | None) -> Array:
@@ -60,26 +60,26 @@ def _accumulated(x: Array, dtype: str | None) -> Array:
 
 def sum(x: Array, /, *, axis: Axes = None, dtype: str | None = None, keepdims: bool = False) -> Array:
     """The sum over axes."""
-    return _reduce("sum", _accumulated(x, dtype), axis, keepdims, 0)
+    return reduced("sum", _accumulated(x, dtype), axis, keepdims, 0)
 
 
 def prod(x: Array, /, *, axis: Axes = None, dtype: str | None = None, keepdims: bool = False) -> Array:
     """The product over axes."""
-    return _reduce("prod", _accumulated(x, dtype), axis, keepdims, 1)
+    return reduced("prod", _accumulated(x, dtype), axis, keepdims, 1)
 
 
 def mean(x: Array, /, *, axis: Axes = None, keepdims: bool = False) -> Array:
     """The mean over axes; NaN of no elements."""
     checked("mean", x.dtype, FLOATING)
     count = math.prod(x.shape[place] for place in axes_of(axis, x.ndim))
-    return _reduce("sum", x, axis, keepdims, 0.0) * (1.0 / count if count else math.nan)
+    return reduced("sum", x, axis, keepdims, 0.0) * (1.0 / count if count else math.nan)
 
 
 def var(x: Array, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The variance over axes, of `correction` degrees of freedom less; NaN where there are none."""
     count = math.prod(x.shape[place] for place in axes_of(axis, x.ndim)) - correction
     apart = subtract(x, mean(x, axis=axis, keepdims=True))
-    return _reduce("sum", multiply(apart, apart), axis, keepdims, 0.0) * (1.0 / count if count > 0 else math.nan)
+    return reduced("sum", multiply(apart, apart), axis, keepdims, 0.0) * (1.0 / count if count > 0 else math.nan)
 
 
 def std(x: Array, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Array:
@@ -89,27 +89,24 @@ def std(x: Array, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bo
 
 def max(x: Array, /, *, axis: Axes = None, keepdims: bool = False) -> Array:
     """The maximum over axes, NaN if there is one."""
-    return _reduce("max", _numeric("max", x), axis, keepdims)
+    checked("max", x.dtype, KINDS["numeric"])
+    return reduced("max", x, axis, keepdims)
 
 
 def min(x: Array, /, *, axis: Axes = None, keepdims: bool = False) -> Array:
     """The minimum over axes, NaN if there is one."""
-    return _reduce("min", _numeric("min", x), axis, keepdims)
-
-
-def _numeric(name, x):
-    checked(name, x.dtype, KINDS["numeric"])
-    return x
+    checked("min", x.dtype, KINDS["numeric"])
+    return reduced("min", x, axis, keepdims)
 
 
 def any(x: Array, /, *, axis: Axes = None, keepdims: bool = False) -> Array:
     """Whether an element over axes is not zero."""
-    return astype(_reduce("max", _truth(x), axis, keepdims, 0), "bool")
+    return astype(reduced("max", _truth(x), axis, keepdims, 0), "bool")
 
 
 def all(x: Array, /, *, axis: Axes = None, keepdims: bool = False) -> Array:
     """Whether no element over axes is zero."""
-    return astype(_reduce("min", _truth(x), axis, keepdims, 1), "bool")
+    return astype(reduced("min", _truth(x), axis, keepdims, 1), "bool")
 
 
 def _truth(x):
@@ -128,20 +125,20 @@ def _running(name: str, x: Array, axis: int | None, include_initial: bool, start
         axis = 0
     axis = axis_of(axis, x.ndim)
     if x.shape[axis]:
-        x = _triangle(x, axis, start) if start == 0 and x.shape[axis] <= SHORT else _doubling(x, axis, start, combine)
+        x = _triangle(x, axis) if start == 0 and x.shape[axis] <= SHORT else _doubling(x, axis, start, combine)
     if include_initial:
         first = full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), start, dtype=x.dtype)
         return concat([first, x], axis=axis)
     return x
 
 
-def _triangle(x, axis, start):
+def _triangle(x, axis):
     """One reduction, for masks and what else is short."""
     count, tail = x.shape[axis], (1,) * (x.ndim - 1 - axis)
     places = arange(count, dtype="int32")
     seen = reshape(expand_dims(places, 0) <= expand_dims(places, 1), (count, count, *tail))
     wide = expand_dims(x, axis)
-    return _reduce("sum", where(seen, wide.broadcast_to((*x.shape[: axis + 1], *x.shape[axis:])), 0), axis + 1, False)
+    return reduced("sum", where(seen, wide.broadcast_to((*x.shape[: axis + 1], *x.shape[axis:])), 0), axis + 1, False)
 
 
 def _doubling(x, axis, start, combine):
