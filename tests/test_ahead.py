@@ -121,7 +121,7 @@ def test_a_cell_that_hangs_or_crashes_is_reported_and_the_others_go_on():
     assert answers == [
         {"kind": "fine"},
         {"failed": "over the budget of 2 s"},
-        {"failed": "the compiler ended: out of memory"},
+        {"failed": "the process ended: out of memory"},
         {"kind": "fine"},
     ]
 
@@ -143,7 +143,7 @@ def test_a_reader_that_stops_leaves_no_process_behind():
 
 def test_a_worker_that_cannot_start_is_a_reason():
     (answer,) = (answer for _, answer in pool.run([{"kind": "fine"}], [fake("raise ImportError('no libtpu')")], 5, 60))
-    assert answer == {"failed": "the compiler ended: ImportError: no libtpu"}
+    assert answer == {"failed": "the process ended: ImportError: no libtpu"}
 
 
 # -------------------------------------------------------------------------------------------------------------------- report

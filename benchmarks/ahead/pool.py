@@ -1,4 +1,4 @@
-"""Workers that are watched: a cell that takes too long, or kills its worker, is reported and the others go on."""
+"""Workers that are watched: a job that takes too long, or kills its worker, is reported and the others go on."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 START = 120.0  # seconds that a worker may take to load its libraries
@@ -18,10 +18,11 @@ Job = dict[str, Any]
 
 
 class Worker:
-    """A process that compiles one job at a time."""
+    """A process that does one job at a time. Variables of its `environment` that are None are not set there."""
 
-    def __init__(self, environment: dict[str, str], command: Sequence[str] = (sys.executable, "-m", "benchmarks.ahead.worker")):
-        self.environment, self.command = os.environ | environment, command
+    def __init__(self, environment: dict[str, str | None], command: Sequence[str] = (sys.executable, "-m", "benchmarks.ahead.worker")):
+        self.environment = {name: value for name, value in (os.environ | environment).items() if value is not None}
+        self.command = command
         self.process: subprocess.Popen | None = None
 
     def run(self, job: Job, budget: float) -> dict[str, Any]:
@@ -67,7 +68,7 @@ class Worker:
             watchdog.cancel()
         if answer:
             return json.loads(answer)
-        reason = f"over the budget of {budget:.0f} s" if expired.is_set() else f"the compiler ended: {self._last_words()}"
+        reason = f"over the budget of {budget:.0f} s" if expired.is_set() else f"the process ended: {self._last_words()}"
         self.stop()
         return {"failed": reason}
 
@@ -76,6 +77,22 @@ class Worker:
         self.errors.seek(0)
         lines = self.errors.read().split("\n")
         return next((line.strip()[:200] for line in reversed(lines) if line.strip()), f"exit status {code}")
+
+
+def serve(answer: Callable[..., dict[str, Any]]) -> None:
+    """The other end: answer(**job) for each line of JSON until the input ends.
+
+    The first answer says that all is loaded. What libraries print goes to the error stream.
+    """
+    answers, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
+    os.dup2(2, 1)
+    print(json.dumps({}), file=answers, flush=True)
+    for line in sys.stdin:
+        try:
+            found = answer(**json.loads(line))
+        except Exception as problem:  # a row of the table, in the library's own words
+            found = {"failed": f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"}
+        print(json.dumps(found), file=answers, flush=True)
 
 
 def run(jobs: Sequence[Job], workers: Sequence[Worker], budget: float, limit: float) -> Iterator[tuple[Job, dict[str, Any]]]:

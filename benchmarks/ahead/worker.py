@@ -4,10 +4,7 @@
 """
 
 import dataclasses
-import json
-import os
 import re
-import sys
 import time
 from collections import Counter
 from typing import Any
@@ -18,7 +15,7 @@ from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from benchmarks import workloads
-from benchmarks.ahead import chips, count
+from benchmarks.ahead import chips, count, pool
 from benchmarks.workloads import NEW, Workload
 from xformer.frontends import jax as frontend
 from xformer.frontends.jax import sharding, trees
@@ -99,18 +96,5 @@ def operands(text: str) -> Counter:
     return Counter(f"{' x '.join(types[name] for name in names)} -> {result}" for names, result in found)
 
 
-def main() -> None:
-    """Answer until the input ends. What the compiler prints goes to the error stream; the first answer says that all is loaded."""
-    answers, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
-    os.dup2(2, 1)
-    print(json.dumps({}), file=answers, flush=True)
-    for line in sys.stdin:
-        try:
-            answer = compiled(**json.loads(line))
-        except Exception as problem:  # a row of the table, with the compiler's own words
-            answer = {"failed": f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"}
-        print(json.dumps(answer), file=answers, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    pool.serve(compiled)
