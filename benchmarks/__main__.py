@@ -1,17 +1,15 @@
 """`python -m benchmarks`: measure this machine; `python -m benchmarks report FILE..`: show stored results again."""
 
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks import cells, facts, report, run, summary, workloads
+from benchmarks import cells, console, facts, report, run, summary, workloads
 from benchmarks.workloads import Workload
 from xformer.precision import PRECISIONS
 
@@ -36,13 +34,13 @@ def main(
     """Measure every library on this hardware in every precision, against NumPy fp32 in the same minutes."""
     if context.invoked_subcommand:
         return
-    known = cells.NAMESPACES[_chosen("--hardware", [hardware], cells.NAMESPACES)[0]]
-    namespaces = _chosen("--namespace", namespace or [name for name in known if name not in cells.ON_REQUEST], known)
-    precisions = _chosen("--precision", precision, PRECISIONS)
+    known = cells.NAMESPACES[console.chosen("--hardware", [hardware], cells.NAMESPACES)[0]]
+    namespaces = console.chosen("--namespace", namespace or [name for name in known if name not in cells.ON_REQUEST], known)
+    precisions = console.chosen("--precision", precision, PRECISIONS)
     if quick and full:
         raise typer.BadParameter("--quick and --full exclude each other")
     wanted = _selected(workloads.workloads("quick" if quick else "full" if full else "usual"), workload)
-    console, problems = Console(), Console(stderr=True)
+    problems = Console(stderr=True)
     found, left_out = cells.runners(hardware, namespaces)
     left_out |= {name: reason for name, reason in cells.ON_REQUEST.items() if name in known and name not in namespaces}
     for name, reason in left_out.items():
@@ -54,9 +52,9 @@ def main(
     if warning := facts.crowded():
         problems.print(warning, highlight=False, soft_wrap=True)
     rows, paths = [], []
-    with _progress(problems, sum(workload.effort for workload in wanted)) as told:
+    with console.progress(problems, sum(workload.effort for workload in wanted)) as told:
         for measured, new in run.measured(wanted, found, precisions, budget, told):
-            report.show(f"{measured.name} ({measured.subject.source})", new, console)
+            report.show(f"{measured.name} ({measured.subject.source})", new, Console())
             rows += new
             result = report.collected(f"Benchmark: {hardware}", rows, left_out, where)  # so far: an interrupted run has its results
             paths = report.store(output, "-".join(["bench", hardware, *(precisions if precision else [])]), result)
@@ -79,42 +77,12 @@ def show_again(
         typer.echo(summary.table(result) if short else report.markdown(result))
 
 
-def _chosen(option: str, given: Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """What was given in the order of the `known`, or all of them."""
-    unknown = sorted(set(given or ()) - set(known))
-    if unknown:
-        raise typer.BadParameter(f"{', '.join(map(repr, unknown))}; known: {', '.join(known)}", param_hint=option)
-    return [name for name in known if not given or name in given]
-
-
 def _selected(every: list[Workload], parts: Sequence[str] | None) -> list[Workload]:
     chosen = [workload for workload in every if not parts or any(part in workload.name for part in parts)]
     if not chosen:
         names = ", ".join(workload.name for workload in every)
         raise typer.BadParameter(f"{', '.join(map(repr, parts or ()))}; known: {names}", param_hint="--workload")
     return chosen
-
-
-@contextlib.contextmanager
-def _progress(problems: Console, total: int) -> Iterator[Callable[[str, float], None]]:
-    """Something to be told what is going on and what share of a workload was done: a bar, or lines where there is no terminal."""
-    columns = ("{task.description}", BarColumn(None), TaskProgressColumn(), TimeElapsedColumn(), "left", TimeRemainingColumn())
-    # Tables go around the bar where both are on a terminal, and to the file where there is one.
-    options = {"transient": True, "disable": not problems.is_terminal, "redirect_stdout": sys.stdout.isatty()}
-    with Progress(*columns, console=problems, **options) as progress:
-        task = progress.add_task("", total=total)
-        said = ""
-
-        def told(what: str, share: float) -> None:
-            nonlocal said
-            progress.update(task, advance=share, description=what)
-            if not problems.is_terminal and what != said:
-                now = progress.tasks[0]
-                left = f", about {now.elapsed * (100 / now.percentage - 1):.0f} s left" if now.percentage and now.elapsed else ""
-                problems.print(f"[{now.percentage:.0f} %{left}] {what}", highlight=False, markup=False)
-            said = what
-
-        yield told
 
 
 if __name__ == "__main__":

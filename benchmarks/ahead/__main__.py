@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks import facts, report, workloads
+from benchmarks import console, facts, report, workloads
 from benchmarks.ahead import pool
 from benchmarks.ahead.chips import CHIPS, Chip
 from benchmarks.ahead.rows import Row
@@ -38,10 +38,10 @@ def main(
     output: Annotated[Path, typer.Option(help="folder for the results")] = Path("results"),
 ) -> None:
     """Compile BERT and GPT-2 for every chip, precision and number of devices. Fails where no program was compiled."""
-    known = {name: one for name, one in CHIPS.items() if one.hardware == _chosen("--hardware", [hardware], list(ENVIRONMENT))[0]}
-    precisions = _chosen("--precision", precision, list(PRECISIONS))
-    names = _chosen("--chip", chip or ([QUICK[hardware]] if quick else None), list(known))
-    counts = _chosen("--devices", devices or (DEVICES[:1] if quick else None), DEVICES)
+    known = {name: one for name, one in CHIPS.items() if one.hardware == console.chosen("--hardware", [hardware], list(ENVIRONMENT))[0]}
+    precisions = console.chosen("--precision", precision, list(PRECISIONS))
+    names = console.chosen("--chip", chip or ([QUICK[hardware]] if quick else None), list(known))
+    counts = console.chosen("--devices", devices or (DEVICES[:1] if quick else None), DEVICES)
     cells = wanted([known[name] for name in names], precisions, counts)
     problems, rows = Console(stderr=True), []
     where, title = facts.collect(), f"Compiled ahead of time: {hardware}"
@@ -96,14 +96,6 @@ def order(row: Row, chips: list[str]) -> tuple:
     kinds = [kind for _, kind, _, _ in PROGRAMS]
     kind = next(index for index, kind in enumerate(kinds) if f" {kind} " in row.workload)
     return kind, chips.index(row.chip), row.devices, list(PRECISIONS).index(row.precision)
-
-
-def _chosen(option: str, given: Sequence | None, known: Sequence) -> list:
-    """What was given in the order of the `known`, or all of them."""
-    unknown = sorted(set(given or ()) - set(known))
-    if unknown:
-        raise typer.BadParameter(f"{', '.join(map(repr, unknown))}; known: {', '.join(map(str, known))}", param_hint=option)
-    return [one for one in known if not given or one in given]
 
 
 if __name__ == "__main__":
