@@ -95,6 +95,16 @@ def rivals(session: nox.Session) -> None:
     session.run("python", "-m", "benchmarks.rivals", *session.posargs)
 
 
+@nox.session(name="bench-peers")
+def bench_peers(session: nox.Session) -> None:
+    """Other products beside this library, in one run: OpenVINO, ONNX Runtime, PyTorch, CTranslate2, llama.cpp; `-- --quick` first."""
+    install(session, "bench-peers", "-e")
+    for group in (name for name in PROJECT["dependency-groups"] if name.startswith("peer-")):
+        packages = nox.project.dependency_groups(PROJECT, group)
+        session.run("python", "-m", "pip", "install", *packages, success_codes=[0, 1], silent=True)  # without them its rows say so
+    session.run("python", "-m", "benchmarks.peers", *session.posargs)
+
+
 def run(session: nox.Session, module: str, hardware: str, precision: str | None) -> None:
     """Run a benchmark with what follows `--`, less what this file has answered."""
     chosen = ["--precision", precision] if precision else []

@@ -26,15 +26,16 @@ class Held:
     def take(self, workload: Workload) -> measure.Call:
         """Make a call of it the one that is timed. What cannot go from process to process stands for itself in the result."""
         self.call = self.cell.call(workload)
-        parts = {part: _elsewhere if getattr(self.call, part) else None for part in ("run", "probe", "apart")}
-        return replace(self.call, wait=_elsewhere, **parts)
+        parts = {part: elsewhere if getattr(self.call, part) else None for part in ("run", "probe", "apart")}
+        return replace(self.call, wait=elsewhere, **parts)
 
     def time(self, part: str) -> tuple[float, Any]:
         """As `Call.time`."""
         return self.call.time(part, time.perf_counter)
 
 
-def _elsewhere(*_):
+def elsewhere(*_: Any) -> Any:
+    """Stands for a part of a call that another process has."""
     raise RuntimeError("this runs in another process")
 
 
@@ -77,7 +78,7 @@ class Cell:
 class Call(measure.Call):
     """A call that is made and timed in another process."""
 
-    there: Callable[[str], tuple[float, Any]] = _elsewhere
+    there: Callable[[str], tuple[float, Any]] = elsewhere
 
     def time(self, part: str, clock: Callable[[], float]) -> tuple[float, Any]:
         """Seconds by the other process's clock, once the threads of this one have gone to sleep."""

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from benchmarks import measure
 from benchmarks.ahead import rows as compiled
+from benchmarks.peers import rows as peers
 from xformer import storage
 
 
@@ -89,6 +90,7 @@ class Form:
 FORMS = {  # by a result's "kind"; those without one were measured
     "measured": Form(Row, COLUMNS, ("namespace", "precision"), LEGEND),
     "compiled": Form(compiled.Row, compiled.COLUMNS, compiled.NAMES, compiled.LEGEND),
+    "peers": Form(peers.Row, peers.COLUMNS, peers.NAMES, peers.LEGEND),
 }
 
 

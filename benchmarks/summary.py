@@ -30,6 +30,11 @@ def _measured(row):
     return figure if row.speedup is None else f"{figure} ({row.speedup:.2f})"
 
 
+def _peer(row):
+    figure = f"{row.tokens_per_second:.0f} tokens/s" if " decode " in row.workload else f"{1e3 * row.seconds:.1f} ms"
+    return figure if row.ahead is None else f"{figure} ({row.ahead:.2f})"
+
+
 def _compiled(row):
     return f"ESTIMATE {1e3 * row.estimate:.3f} ms"
 
@@ -37,4 +42,5 @@ def _compiled(row):
 FORMS = {  # by a result's "kind", as in report.py: what names a line, what names a column, a cell's text, a column's head
     "measured": (("workload", "namespace"), "precision", _measured, str.upper),
     "compiled": (("workload", "precision", "devices"), "chip", _compiled, str),
+    "peers": (("workload", "way"), "precision", _peer, str.upper),
 }
