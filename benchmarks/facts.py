@@ -20,6 +20,12 @@ LIBRARIES = (
     "cupy-cuda12x",
     "torch",
     "apache-tvm",
+    "transformers",
+    "onnxruntime",
+    "openvino",
+    "nncf",
+    "ctranslate2",
+    "llama-cpp-python",
 )
 
 

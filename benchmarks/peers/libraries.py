@@ -66,6 +66,28 @@ LIBRARIES = {
         {"bf16": "ONNX Runtime has no contraction in bf16 on CPUs"},
         converts=True,
     ),
+    "openvino": Library(
+        "open_vino",
+        ("openvino", "nncf", "torch", "transformers"),
+        WIDE | {"int8": ("static", "static, bf16 between")},
+        WIDE | {"int8": ("weights", "weights, bf16 between")},
+        converts=True,
+    ),
+    "ctranslate2": Library(
+        "c_translate",
+        ("ctranslate2", "torch", "transformers"),
+        {"fp32": ("", "oneMKL"), "bf16": ("",), "int8": ("", "oneMKL")},
+        {"fp32": ("", "oneMKL"), "bf16": ("",), "int8": ("", "oneMKL")},
+        converts=True,
+    ),
+    "llama.cpp": Library(
+        "llama",
+        ("llama_cpp", "gguf", "torch", "transformers"),
+        {},
+        {"fp32": ("f32",), "bf16": ("bf16",), "int8": ("q8_0",)},
+        {"encoder": "only decoders are written as GGUF files here"},
+        converts=True,
+    ),
 }
 
 

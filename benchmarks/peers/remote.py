@@ -22,6 +22,12 @@ COMMAND = (sys.executable, "-m", "benchmarks.peers.worker")
 class PeerError(RuntimeError):
     """What another process could not do, in its own words."""
 
+    @property
+    def row(self) -> str:
+        """As a row tells it: what a library does not offer is no failure."""
+        told = str(self).removeprefix("NotImplementedError: ")
+        return told if told != str(self) else f"failed: {self}"
+
 
 def environment() -> dict[str, str | None]:
     """The same for every library: as many threads as there are cores, nobody asked for models, no settings that slow NumPy down."""

@@ -61,7 +61,7 @@ def _open(ways: Sequence[Way], source: Path, told: Told) -> tuple[dict[Way, tupl
                 remote.convert(library.module, way.role, folder)
             opened[way] = remote, remote.load(library.module, way, folder)
         except PeerError as problem:  # rows, not the end of the table
-            failed[way] = measure.failure(problem)
+            failed[way] = problem.row
             remote.close()
     return opened, failed
 
@@ -77,7 +77,7 @@ def _rows(point, ways, opened, failed, reference, budget, told) -> list[Row]:
         try:
             calls[way] = remote.call(point)
         except PeerError as problem:
-            failed[way] = measure.failure(problem)
+            failed[way] = problem.row
     where = f"{point.name} {ways[0].precision}"
     told(where, 0.0)
     tick = lambda share: told(where, point.workload.effort * share / len(calls))  # noqa: E731
@@ -109,4 +109,4 @@ def judge(row: Row, remote: Any, reference: Path) -> None:
         found = remote.judge(reference)
         row.error, row.agreement = found["error"], found["agreement"]
     except PeerError as problem:
-        row.samples, row.skipped = [], measure.failure(problem)
+        row.samples, row.skipped = [], problem.row
