@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from compare import bits, relative
 from safetensors.numpy import load_file, save_file
 
 import xformer
@@ -29,7 +30,7 @@ def same(a, b):
     a, b = params.leaves(a), params.leaves(b)
     assert a.keys() == b.keys()
     for path in a:
-        np.testing.assert_array_equal(a[path], b[path], err_msg=path)
+        np.testing.assert_array_equal(bits(a[path]), bits(b[path]), err_msg=path)
 
 
 @pytest.mark.parametrize("preset", [BERT, GPT2])
@@ -219,8 +220,10 @@ def test_prepared_weights_are_saved_and_loaded(tmp_path, xp, precision, preset):
     model.save(tmp_path)
     again = xformer.load(tmp_path, namespace=xp)
     assert again.precision is precision
+    same(again.params, model.params)
     tokens = [[5, 6, 7, 1], [9, 8, 7, 1]]
-    np.testing.assert_array_equal(np.asarray(again(tokens)), np.asarray(model(tokens)))
+    # Not bit for bit: GPT-2's files hold weights transposed, and a BLAS may sum such a matrix in another order.
+    assert relative(again(tokens), model(tokens)) < 1e-6
 
 
 def test_prepared_weights_of_another_precision_are_refused(folder):
