@@ -2,14 +2,17 @@
 
 The left operand keeps its rows, widened once where the dot product asks for it. The right one is read in panels of a few
 columns: a weight was packed beforehand (`Packed`), an activation is packed in the kernel. Sums run over whole tiles; what
-lies beyond the last row or column is computed from valid memory or zeros and not stored.
+lies beyond the last row or column is computed from valid memory or zeros and not stored. Where the right operand is
+shifted, the sums of the left one's rows, times the shift, come off: exact in int32, whose sums may wrap on the way.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tvm import te, tirx
 
 from xformer.frontends.tvm.array import Array, unravel
+from xformer.frontends.tvm.elementary import dtype_of
 from xformer.frontends.tvm.nodes import Node
 from xformer.frontends.tvm.target import Machine
 from xformer.frontends.tvm.weights import Layout
@@ -41,15 +44,25 @@ class Pack(Node):
     """A weight (n, k) in a layout."""
 
     def __init__(self, weight: Array, layout: Layout):
-        super().__init__("pack", (weight,), layout.shape(*weight.shape), weight.dtype, layout)
+        super().__init__("pack", (weight,), layout.shape(*weight.shape), layout.stored(weight.dtype), layout)
         self.layout = layout
 
     def stage(self, buffers, machine):
         (weight,) = self.operands
-        return panels((), weight.shape, self.layout, weight.dtype, lambda n, k: weight.at(buffers[0], [n, k]))
+        return panels((), weight.shape, self.layout, lambda n, k: weight.at(buffers[0], [n, k]))
 
 
-def panels(lead: tuple[int, ...], shape: tuple[int, ...], layout: Layout, dtype: str, read: Callable) -> te.Tensor:
+def bits(x: Any) -> Any:
+    """What a kernel keeps of an element for itself: TVM would keep a bfloat16 as a float32."""
+    return tirx.reinterpret("uint16", x) if dtype_of(x) == "bfloat16" else x
+
+
+def number(x: Any, dtype: str) -> Any:
+    """The element that `bits` has kept."""
+    return tirx.reinterpret(dtype, x) if dtype == "bfloat16" and dtype_of(x) == "uint16" else x
+
+
+def panels(lead: tuple[int, ...], shape: tuple[int, ...], layout: Layout, read: Callable) -> te.Tensor:
     """The compute that packs read(*lead, n, k)."""
     n, k = shape
 
@@ -58,24 +71,33 @@ def panels(lead: tuple[int, ...], shape: tuple[int, ...], layout: Layout, dtype:
         row, inner = panel * layout.columns + column, step * layout.depth + place
         limits = [row < n] * (n % layout.columns > 0) + [inner < k] * (k % layout.depth > 0)
         element = read(*group, row, inner)
-        return tirx.if_then_else(tirx.all(*limits), element, tirx.const(0, dtype)) if limits else element
+        if layout.shift:  # as bytes, by the sign bit, a whole vector at once
+            element = tirx.reinterpret("uint8", element) ^ tirx.const(layout.shift, "uint8")
+        return tirx.if_then_else(tirx.all(*limits), element, tirx.const(0, dtype_of(element))) if limits else element
 
     return te.compute((*lead, *layout.shape(n, k)), body, name="pack")
 
 
-class Contract(Node):
-    """a (g, m, k) with b (n, k), or with b (..., n, k) of g matrices: (m, n) or (g, m, n) of the accumulator's dtype."""
+def _layout(b: Array, machine: Machine) -> Layout:
+    return b.layout if isinstance(b, Packed) else machine.layout(b.dtype)
 
-    def __init__(self, a: Array, b: Array, accumulate: str):
+
+class Contract(Node):
+    """a (g, m, k) with b (n, k), or with b (..., n, k) of g matrices: (m, n) or (g, m, n) of the accumulator's dtype.
+
+    `sums` (g, m) of a's rows are for a right operand that is shifted.
+    """
+
+    def __init__(self, a: Array, b: Array, accumulate: str, *sums: Array):
         groups, m, _ = a.shape
         shared = b.ndim == 2
-        super().__init__("contract", (a, b), (m, b.shape[0]) if shared else (groups, m, b.shape[-2]), accumulate)
+        super().__init__("contract", (a, b, *sums), (m, b.shape[0]) if shared else (groups, m, b.shape[-2]), accumulate)
         self.lead = () if shared else (groups,)
 
     def stage(self, buffers: Sequence[te.Tensor], machine: Machine) -> te.Tensor:
-        a, b = self.operands
+        a, b, *sums = self.operands
         (*_, m, k), n = a.shape, b.shape[-2]
-        layout = b.layout if isinstance(b, Packed) else machine.layout(b.dtype)
+        layout = _layout(b, machine)
         count, steps, columns, depth = layout.shape(n, k)
         left = self._left(buffers[0], machine, steps * depth)
         right = buffers[1] if isinstance(b, Packed) else self._right(buffers[1], layout)
@@ -83,12 +105,26 @@ class Contract(Node):
 
         def body(*index):
             *group, i, j = index
-            x, y = left(*group, i, inner), right[(*group, j // columns, inner // depth, j % columns, inner % depth)]
+            x = left(*group, i, inner)
+            y = number(right[(*group, j // columns, inner // depth, j % columns, inner % depth)], b.dtype)
             return te.sum(x.astype(self.dtype) * y.astype(self.dtype), axis=inner)
 
         rows = -(-m // machine.rows(m)) * machine.rows(m)
         total = te.compute((*self.lead, rows, count * columns), body, name="total")
-        return te.compute(self.shape, lambda *index: total[index], name="contract")
+        if not layout.shift:
+            return te.compute(self.shape, lambda *index: total[index], name="contract")
+
+        def unshifted(*index):
+            *group, i, _ = index
+            return total[index] - tirx.const(layout.shift, self.dtype) * sums[0].at(buffers[2], [group[0] if group else 0, i])
+
+        return te.compute(self.shape, unshifted, name="contract")
+
+    def settle_for(self, machine: Machine) -> None:
+        """Leave out the sums where the machine's layout has no shift."""
+        a, b, *sums = self.operands
+        if sums and not _layout(b, machine).shift:
+            self.operands = (a, b)
 
     def _left(self, buffer: te.Tensor, machine: Machine, inner: int) -> Callable:
         """read(*group, row, k) of the left operand; a row beyond the last reads the last.
@@ -103,15 +139,16 @@ class Contract(Node):
             *group, i, step = index
             return a.at(buffer, [group[0] if group else 0, tirx.min(i, m - 1) if m % tile else i, step])
 
-        if dot.operand == a.dtype and inner == k and not (dot.intrinsic or machine.gpu):
+        whole = inner == k and (not dot.intrinsic or a.node.shape[-1] == k)  # an intrinsic reads a group where it starts
+        if dot.operand == a.dtype and whole and not machine.gpu:
             return read
 
         def body(*index):
-            element = read(*index).astype(dot.operand)
-            return element if inner == k else tirx.if_then_else(index[-1] < k, element, tirx.const(0, dot.operand))
+            element = bits(read(*index).astype(dot.operand))
+            return element if inner == k else tirx.if_then_else(index[-1] < k, element, tirx.const(0, dtype_of(element)))
 
         widened = te.compute((*self.lead, -(-m // tile) * tile, inner), body, name="widen")
-        return lambda *index: widened[index]
+        return lambda *index: number(widened[index], dot.operand)
 
     def _right(self, buffer: te.Tensor, layout: Layout) -> te.Tensor:
         b = self.operands[1]
@@ -120,4 +157,4 @@ class Contract(Node):
             *group, n, k = index
             return b.at(buffer, [*(unravel(group[0], b.shape[:-2]) if group else []), n, k])
 
-        return panels(self.lead, b.shape[-2:], layout, b.dtype, read)
+        return panels(self.lead, b.shape[-2:], layout, lambda *index: bits(read(*index)))

@@ -36,7 +36,8 @@ def specs(config: Config, precision: Precision, target: Machine) -> Any:
     def narrow(weight: Spec) -> Any:
         stored = precision.stored(weight)
         values = getattr(stored, "values", stored)
-        packed[id(weight)] = PackedSpec(values.shape, values.dtype, layout=target.layout(values.dtype))
+        layout = target.layout(values.dtype)
+        packed[id(weight)] = PackedSpec(values.shape, layout.stored(values.dtype), layout=layout)
         return Quantized(packed[id(weight)], stored.scale) if isinstance(stored, Quantized) else packed[id(weight)]
 
     tree = model.prepare(plain, narrow)

@@ -17,12 +17,14 @@ from xformer.frontends.tvm.weights import Layout
 class Dot:
     """How one vector of accumulators takes in products: `depth` operands each, the left one first widened to `operand`.
 
-    Without an intrinsic the products are written out, and LLVM makes vector code of them.
+    `shift` is added to the right one, and what comes of that is taken off the sums. Without an intrinsic the products are
+    written out, and LLVM makes vector code of them.
     """
 
     operand: str
     depth: int = 1
     intrinsic: str | None = None
+    shift: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Machine:
 
     def layout(self, dtype: str) -> Layout:
         """How a weight is packed: a tile two vectors wide."""
-        return Layout(2 * self.lanes, self.dots[dtype].depth)
+        return Layout(2 * self.lanes, self.dots[dtype].depth, self.dots[dtype].shift)
 
     def require_programs(self) -> None:
         """Raise ValueError for a target whose kernels can be looked at but not be run."""
@@ -94,20 +96,26 @@ def _cpu(options: dict[str, Any], own: bool) -> Machine:
     found = Target(options)
     if own and (absent := processor.missing(_processor(found).features)):  # hidden from this machine, if it is a virtual one
         found = Target({**options, "mattr": [f"-{feature}" for feature in absent]})
-    lanes, registers, dot = _vectors(found)
+    lanes, registers, dots = _vectors(found)
     # A row of a tile has two vectors of sums; two registers hold the weight, and two are to spare.
-    return Machine(found, _processor(found), lanes, (registers - 4) // 2, options["num-cores"], {**WRITTEN_OUT, "int8": dot})
+    return Machine(found, _processor(found), lanes, (registers - 4) // 2, options["num-cores"], {**WRITTEN_OUT, **dots})
 
 
-def _vectors(target: Target) -> tuple[int, int, Dot]:
-    """32-bit numbers in a vector, the number of vector registers, and how products of int8 are summed."""
+def _vectors(target: Target) -> tuple[int, int, dict[str, Dot]]:
+    """32-bit numbers in a vector, the number of vector registers, and the instructions for dot products by the operands' dtype."""
+
+    def has(*features: str) -> bool:
+        return all(codegen.llvm_cpu_has_features(feature, target) for feature in features)
+
     if "aarch64" in str(target.attrs.get("mtriple", "")):
-        return 4, 32, Dot("int8", 4, "dot_i8_sdot") if codegen.llvm_cpu_has_features("dotprod", target) else WRITTEN_OUT["int8"]
-    has = {feature: codegen.llvm_cpu_has_features(feature, target) for feature in ("avx2", "avx512f", "avx512bw", "avx512vnni")}
-    # Products of int16 added in pairs to int32 are exact; the instructions on int8 pairs saturate.
-    if has["avx512f"] and has["avx512bw"]:
-        return 16, 32, Dot("int16", 2, "dot_i16_vnni" if has["avx512vnni"] else "dot_i16_avx512")
-    return (8, 16, Dot("int16", 2, "dot_i16_avx2")) if has["avx2"] else (4, 16, WRITTEN_OUT["int8"])
+        return 4, 32, {"int8": Dot("int8", 4, "dot_i8_sdot")} if has("dotprod") else {}
+    # Four products of bytes added to int32 at once are exact; the instruction on pairs of bytes saturates, that on pairs of
+    # int16 does not.
+    if has("avx512f", "avx512bw"):
+        int8 = Dot("int8", 4, "dot_i8_vnni", shift=128) if has("avx512vnni") else Dot("int16", 2, "dot_i16_avx512")
+        bf16 = {"bfloat16": Dot("bfloat16", 2, "dot_bf16")} if has("avx512bf16") else {}
+        return 16, 32, {"int8": int8, **bf16}
+    return (8, 16, {"int8": Dot("int16", 2, "dot_i16_avx2")}) if has("avx2") else (4, 16, {})
 
 
 def _processor(target: Target) -> Processor:

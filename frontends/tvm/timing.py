@@ -61,7 +61,8 @@ def peaks(machine: Machine, operand: str, accumulate: str) -> Peaks:
     def contract(x, w):
         return ops.contract(x, w, ops.dtype(ops.namespace(x), accumulate))
 
-    arguments = (Spec((SIZE, SIZE), operand), PackedSpec((SIZE, SIZE), operand, layout=machine.layout(operand)))
+    layout = machine.layout(operand)
+    arguments = (Spec((SIZE, SIZE), operand), PackedSpec((SIZE, SIZE), layout.stored(operand), layout=layout))
     traced = trace(contract, arguments, machine)
     ((name, distinct),) = ((name, found) for name, found in traced.kernels.items() if found.rule == "contraction")
     function = build(traced.module[name], machine)

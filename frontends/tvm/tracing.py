@@ -11,7 +11,7 @@ from tvm import relax
 from xformer import params
 from xformer.frontends.tvm import fusion, namespace, schedules  # noqa: F401  the namespace gives arrays their operators
 from xformer.frontends.tvm.array import Array
-from xformer.frontends.tvm.contraction import Packed
+from xformer.frontends.tvm.contraction import Contract, Packed
 from xformer.frontends.tvm.fusion import Kernel
 from xformer.frontends.tvm.nodes import Input, Write
 from xformer.frontends.tvm.program import Output
@@ -60,6 +60,9 @@ def trace(function: Callable, arguments: tuple, machine: Machine, records: Recor
     symbols = params.map(lambda path, leaf: _symbol(path, leaf), arguments)
     result = function(*symbols)
     outputs = [leaf for _, leaf in params.items((result,)) if leaf is not None]
+    for node in fusion.reachable(outputs):
+        if isinstance(node, Contract):
+            node.settle_for(machine)
     nodes = fusion.reachable(outputs)
     stand_in = fusion.deduplicate(nodes)
     for x in outputs:

@@ -16,10 +16,18 @@ ALIGNMENT = 64  # bytes; compiled code loads whole vectors from the start of a t
 
 @dataclass(frozen=True)
 class Layout:
-    """A weight (n, k) as [n / columns][k / depth][columns][depth], zeros beyond n and k."""
+    """A weight (n, k) as [n / columns][k / depth][columns][depth], zeros beyond n and k.
+
+    A `shift` is added to each element, which makes int8 unsigned: 128 is for instructions of which one side has no sign.
+    """
 
     columns: int
     depth: int
+    shift: int = 0
+
+    def stored(self, dtype: str) -> str:
+        """What a weight of `dtype` is stored as."""
+        return f"u{dtype}" if self.shift else dtype
 
     def shape(self, n: int, k: int) -> tuple[int, int, int, int]:
         return -(-n // self.columns), -(-k // self.depth), self.columns, self.depth

@@ -100,8 +100,8 @@ def test_rotation_before_quantisation_is_a_contraction(kernels):
 TARGETS = {  # what to compile for: an instruction of int8 contractions there
     "haswell": "vpmaddwd",
     "skylake-avx512": "vpmaddwd",
-    "znver4": "vpdpwssd",
-    "sapphirerapids": "vpdpwssd",
+    "znver4": "vpdpbusd",
+    "sapphirerapids": "vpdpbusd",
     "x86-64": None,
     "neoverse-n1": "sdot",
     "cortex-a72": None,
@@ -125,6 +125,7 @@ def test_other_processors_compile_without_saturating_instructions(name, precisio
     assert "vpmaddubsw" not in assembly
     if precision == "int8" and TARGETS[name]:
         assert TARGETS[name] in assembly
+    assert ("vdpbf16ps" in assembly) == (precision == "bf16" and name in ("znver4", "sapphirerapids"))
     if precision == "fp32" and options:
         assert "fmla\tv" in assembly
     elif precision == "fp32" and name != "x86-64":

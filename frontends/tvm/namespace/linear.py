@@ -105,7 +105,9 @@ def contract(a: Array, b: Array, accumulate: str) -> Array:
         a, b = broadcast_to(a, (*lead, *a.shape[-2:])), broadcast_to(b, (*lead, *b.shape[-2:]))
     lead, (m, k), n = (1,) if shared else a.shape[:-2], a.shape[-2:], b.shape[-2]
     rows = a.size // k if shared else m
-    node = Contract(reshape(contiguous(a), (math.prod(lead), rows, k)), b, accumulate)
+    left = reshape(contiguous(a), (math.prod(lead), rows, k))
+    sums = [sum(left, axis=-1, dtype=accumulate)] if a.dtype == "int8" else []
+    node = Contract(left, b, accumulate, *sums)
     return Array(node, (*a.shape[:-1], n))
 
 

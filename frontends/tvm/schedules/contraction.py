@@ -18,7 +18,7 @@ from xformer.frontends.tvm.tiling import Tiling
 
 def tilings(kernel: Kernel, machine: Machine) -> list[Tiling]:
     """What tuning may choose from for a kernel, the untuned tiling first."""
-    a, b = kernel.seed.operands
+    a, b, *_ = kernel.seed.operands
     layout = b.layout if isinstance(b, Packed) else machine.layout(b.dtype)
     panels, steps, *_ = layout.shape(b.shape[-2], a.shape[-1])
     return list(tiling.space(a.shape[-2], panels, steps, machine.most_rows))
@@ -50,6 +50,7 @@ def _operand(schedule: Schedule, block: Any, machine: Machine) -> None:
 
 
 def _tile(schedule: Schedule, total: Any, store: Any, dot: Dot, machine: Machine) -> None:
+    left, right = (str(region.source.dtype) for region in schedule.get(total).reads)
     *groups, i, j, k = schedule.get_loops(total)
     count = loops.extent(schedule, i)
     row_tile, row = schedule.split(i, [None, machine.rows(count)])
@@ -75,4 +76,6 @@ def _tile(schedule: Schedule, total: Any, store: Any, dot: Dot, machine: Machine
     schedule.unroll(vector)
     schedule.unroll(row)
     if dot.intrinsic:
-        schedule.tensorize(lane, intrinsics.register(dot, machine.lanes))
+        schedule.tensorize(lane, intrinsics.register(dot, machine.lanes, left, right))
+    if code := intrinsics.imported(dot):
+        schedule.annotate(outer, "pragma_import_llvm", code)
