@@ -1,7 +1,7 @@
 """The operations that blocks are made of, in Array API calls, and the verbs that the standard lacks.
 
-Softmax, norms and activations are ordinary compositions. The verbs `erf`, `contract`, `write` and `dtype` are looked
-up for each library: the namespace's own attribute, then `backends/<library>.py`, then the portable definition here.
+Softmax, norms and activations are ordinary compositions. The verbs `erf`, `contract`, `hadamard`, `write` and `dtype` are
+looked up for each library: the namespace's own attribute, then `backends/<library>.py`, then the portable definition here.
 """
 
 import functools
@@ -229,6 +229,24 @@ def _portable_contract(xp, a, b, accumulate):
 
 def _exact_matmul(xp, a, b, inside):
     return xp.astype(xp.matmul(xp.astype(a, inside), xp.matrix_transpose(xp.astype(b, inside))), xp.int32)
+
+
+def hadamard(x: Float[Array, "... k"], size: int) -> Float[Array, "... k"]:
+    """`x` with each block of `size` = 4, 16, 64 .. channels times the matrix of that order that `xformer.precision.rotate` tells of."""
+    xp = namespace(x)
+    native = backends.verb(xp, "hadamard")
+    if native:
+        return native(x, size)
+    blocks = xp.reshape(x, (*x.shape[:-1], x.shape[-1] // size, size))
+    return xp.reshape(contract(blocks, _hadamard(x, size), xp.float32), x.shape)
+
+
+def _hadamard(like, size):
+    xp, index = namespace(like), count(4, like)
+    matrix = half = 0.5 - xp.astype(index[:, None] == index[None, :], xp.float32)
+    while matrix.shape[0] < size:
+        matrix = xp.reshape(matrix[:, None, :, None] * half[None, :, None, :], (4 * matrix.shape[0],) * 2)
+    return matrix
 
 
 def write(cache: Array, new: Array, position: Int[Array, ""] | int) -> Array:

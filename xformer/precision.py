@@ -138,16 +138,7 @@ def rotate(x: Float[Array, "... k"]) -> Float[Array, "... k"]:
     x = xp.astype(x, xp.float32, copy=False)
     # On a grid so coarse that the sums are exact: their order, which each library chooses, cannot show in the integers.
     coarse = xp.max(xp.abs(x), axis=-1, keepdims=True) * (2.0 * size)
-    blocks = xp.reshape((x + coarse) - coarse, (*x.shape[:-1], width // size, size))
-    return xp.reshape(ops.contract(blocks, _hadamard(x, size), xp.float32), x.shape)
-
-
-def _hadamard(like, size):
-    xp, index = ops.namespace(like), ops.count(4, like)
-    matrix = half = 0.5 - xp.astype(index[:, None] == index[None, :], xp.float32)
-    while matrix.shape[0] < size:
-        matrix = xp.reshape(matrix[:, None, :, None] * half[None, :, None, :], (4 * matrix.shape[0],) * 2)
-    return matrix
+    return ops.hadamard((x + coarse) - coarse, size)
 
 
 FP32 = Floating("fp32", "float32", "float32")

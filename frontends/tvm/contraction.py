@@ -85,7 +85,7 @@ def _layout(b: Array, machine: Machine) -> Layout:
 class Contract(Node):
     """a (g, m, k) with b (n, k), or with b (..., n, k) of g matrices: (m, n) or (g, m, n) of the accumulator's dtype.
 
-    `sums` (g, m) of a's rows are for a right operand that is shifted.
+    `sums` (g, m, 1) of a's rows are for a right operand that is shifted.
     """
 
     def __init__(self, a: Array, b: Array, accumulate: str, *sums: Array):
@@ -116,7 +116,7 @@ class Contract(Node):
 
         def unshifted(*index):
             *group, i, _ = index
-            return total[index] - tirx.const(layout.shift, self.dtype) * sums[0].at(buffers[2], [group[0] if group else 0, i])
+            return total[index] - tirx.const(layout.shift, self.dtype) * sums[0].at(buffers[2], [group[0] if group else 0, i, 0])
 
         return te.compute(self.shape, unshifted, name="contract")
 

@@ -14,6 +14,7 @@ from tvm import te
 
 from xformer.frontends.tvm.array import Array
 from xformer.frontends.tvm.contraction import Contract, Pack
+from xformer.frontends.tvm.mixing import Mix
 from xformer.frontends.tvm.nodes import Elementwise, Node, Reduce, Write
 from xformer.frontends.tvm.target import Machine
 
@@ -148,7 +149,7 @@ class _Graph:
         for node in rest:
             beside = not sources.isdisjoint(x.node for x in node.operands) and isinstance(node, Elementwise)
             beside = beside and len(self.readers[node]) == 1 and node not in self.outputs
-            if not (node in reach or beside) or not (node.elementwise or isinstance(node, Reduce)):
+            if not (node in reach or beside) or not (node.elementwise or isinstance(node, Reduce | Mix)):
                 continue
             fits = node.shape[0] == seed.shape[0] and all(node.aligned(x) for x in node.operands if x.node in inside)
             if fits and self.available(node, seed, inside):

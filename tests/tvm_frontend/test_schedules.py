@@ -93,8 +93,14 @@ def test_every_function_says_that_its_arguments_lie_apart(preset):
     assert any(kernel.rule == "write" for kernel in kernels) == (preset == "gpt2-tiny")
 
 
-def test_rotation_before_quantisation_is_a_contraction(kernels):
-    assert kernels(precisions.rotate, np.zeros((4, 64), np.float32)) == ["contraction", "rows"]
+def test_rotation_and_quantisation_are_one_pass_over_the_rows(kernels):
+    assert kernels(precisions.INT8.prepare, np.zeros((4, 64), np.float32)) == ["rows"]
+
+
+@pytest.mark.parametrize("size", [4, 16, 64])
+def test_a_rotation_has_the_bits_of_the_matrix(run, size):
+    x = np.random.default_rng(size).integers(-(2**16), 2**16, (5, 3 * size)).astype(np.float32)
+    np.testing.assert_array_equal(run(lambda x: ops.hadamard(x, size), x), ops.hadamard(x, size))
 
 
 TARGETS = {  # what to compile for: an instruction of int8 contractions there

@@ -12,6 +12,7 @@ import math
 
 from xformer.frontends.tvm.dtypes import can_cast, finfo, iinfo, isdtype
 from xformer.frontends.tvm.elements import astype, result_type
+from xformer.frontends.tvm.mixing import hadamard
 from xformer.frontends.tvm.namespace import operators  # arrays get their operators
 from xformer.frontends.tvm.namespace.arithmetic import (
     abs,

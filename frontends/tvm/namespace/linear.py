@@ -106,7 +106,7 @@ def contract(a: Array, b: Array, accumulate: str) -> Array:
     lead, (m, k), n = (1,) if shared else a.shape[:-2], a.shape[-2:], b.shape[-2]
     rows = a.size // k if shared else m
     left = reshape(contiguous(a), (math.prod(lead), rows, k))
-    sums = [sum(left, axis=-1, dtype=accumulate)] if a.dtype == "int8" else []
+    sums = [sum(left, axis=-1, dtype=accumulate, keepdims=True)] if a.dtype == "int8" else []
     node = Contract(left, b, accumulate, *sums)
     return Array(node, (*a.shape[:-1], n))
 

@@ -16,7 +16,7 @@ from xformer.frontends.tvm.namespace.manipulation import axes_of, axis_of, conca
 from xformer.frontends.tvm.nodes import Indexed, Reduce
 
 Axes = int | Sequence[int] | None
-LONG, BLOCK = 1 << 14, 1 << 10  # elements from which on a sum is one of blocks, and those of a block
+LONG, BLOCK = 1 << 14, 1 << 8  # elements from which on a sum is one of blocks, and those of a block
 SHORT = 512  # elements up to which running sums are sums over a triangle
 
 
@@ -46,7 +46,8 @@ def _in_blocks(x: Array) -> Array:
     """The sum over a long last axis by sums of blocks: one after the other, what is added would in the end be lost to rounding."""
     count = x.shape[-1] // BLOCK
     blocks = reshape(x[..., : count * BLOCK], (*x.shape[:-1], count, BLOCK))
-    total = reduced("sum", reduced("sum", blocks, -1, False), -1, False)
+    sums = reduced("sum", blocks, -1, False)
+    total = _in_blocks(sums) if count > BLOCK else reduced("sum", sums, -1, False)
     return add(total, reduced("sum", x[..., count * BLOCK :], -1, False)) if x.shape[-1] % BLOCK else total
 
 

@@ -69,5 +69,14 @@ def inline(schedule: Schedule) -> None:
         if loops.is_reduction(schedule, block) or loops.name(schedule, block) in outputs:
             continue
         consumers = schedule.get_consumers(block)
+        if any(_mixes(schedule, one) for one in (block, *consumers)):  # what is mixed would be computed again for each channel
+            continue
         if len(consumers) == 1 or not (schedule.get_producers(block) or sum(len(schedule.get_producers(c)) == 1 for c in consumers) > 1):
             schedule.compute_inline(block)
+    for block in filter(lambda block: _mixes(schedule, block), loops.blocks(schedule)):
+        # Placing a block inverts what it says to read, and could not invert what this one reads: some of a row that is whole by then.
+        schedule.annotate_buffer_access(block, 0, "read", lambda row, column: (row, column))
+
+
+def _mixes(schedule: Schedule, block: Any) -> bool:
+    return loops.name(schedule, block).startswith("mix")
