@@ -9,7 +9,7 @@ shifted, the sums of the left one's rows, times the shift, come off: exact in in
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import te, tirx
+from tvm import DataType, te, tirx
 
 from xformer.frontends.tvm.array import Array, unravel
 from xformer.frontends.tvm.elementary import dtype_of
@@ -78,6 +78,27 @@ def panels(lead: tuple[int, ...], shape: tuple[int, ...], layout: Layout, read: 
     return te.compute((*lead, *layout.shape(n, k)), body, name="pack")
 
 
+def _collide(rows: int, width: int, dtype: str) -> bool:
+    """Whether so many rows of one column have no place beside each other in a first-level cache of 64 sets of 8 lines."""
+    return rows > 8 and width * DataType(dtype).itemsize % 4096 == 0
+
+
+def _side_by_side(lead: tuple[int, ...], m: int, tile: int, width: int, read: Callable) -> Callable:
+    """read(*group, row, k) from a copy in which the rows of a tile alternate: one stream through memory instead of many."""
+
+    def body(*index):
+        *group, place, k, row = index
+        return read(*group, place * tile + row, k)
+
+    copy = te.compute((*lead, -(-m // tile), width, tile), body, name="alternate")
+
+    def alternating(*index):
+        *group, row, k = index
+        return copy[(*group, row // tile, k, row % tile)]
+
+    return alternating
+
+
 def _layout(b: Array, machine: Machine) -> Layout:
     return b.layout if isinstance(b, Packed) else machine.layout(b.dtype)
 
@@ -141,7 +162,7 @@ class Contract(Node):
 
         whole = inner == k and (not dot.intrinsic or a.node.shape[-1] == k)  # an intrinsic reads a group where it starts
         if dot.operand == a.dtype and whole and not machine.gpu:
-            return read
+            return _side_by_side(self.lead, m, tile, k, read) if _collide(tile, k, a.dtype) else read
 
         def body(*index):
             element = bits(read(*index).astype(dot.operand))

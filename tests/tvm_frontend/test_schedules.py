@@ -16,7 +16,7 @@ from xformer.frontends.tvm.tracing import trace
 from xformer.params import Spec
 
 RNG = np.random.default_rng(0)
-SIZES = [(1, 1, 1), (1, 33, 7), (2, 16, 8), (5, 17, 31), (6, 48, 64), (13, 40, 33), (37, 5, 130)]
+SIZES = [(1, 1, 1), (1, 33, 7), (2, 16, 8), (5, 17, 31), (6, 48, 64), (13, 40, 33), (37, 5, 130), (30, 33, 1024)]
 ROW = np.ones(64, np.float32)
 
 

@@ -29,7 +29,7 @@ def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
     *others, store = loops.blocks(schedule)
     total = schedule.get_sblock("total")
     for block in others:
-        if loops.name(schedule, block) in ("widen", "pack"):
+        if loops.name(schedule, block) in ("alternate", "widen", "pack"):
             _operand(schedule, block, machine)
         elif loops.name(schedule, block) != "total":
             schedule.compute_inline(block)
@@ -37,15 +37,19 @@ def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
 
 
 def _operand(schedule: Schedule, block: Any, machine: Machine) -> None:
-    """Widening the left operand or packing the right one: a pass of its own, its outer loops in parallel."""
+    """Widening or copying the left operand, or packing the right one: a pass of its own, its outer loops in parallel."""
     nest = schedule.get_loops(block)
     if loops.name(schedule, block) == "pack":
         schedule.fuse(*nest[:2]) if len(nest) == 5 else None
         rows.parallel(schedule, block)
         return
-    if len(nest) == 3:
+    alternates = loops.name(schedule, block) == "alternate"
+    if len(nest) == (4 if alternates else 3):
         schedule.fuse(*nest[:2])
     rows.parallel(schedule, block)
+    if alternates:
+        schedule.unroll(schedule.get_loops(block)[-1])
+        return
     loops.vectorize(schedule, schedule.get_loops(block)[-1], machine.lanes)
 
 
