@@ -123,8 +123,8 @@ def _guarded(timing, step, *arguments):
 
 
 def failure(error: Exception) -> str:
-    """An error as a row tells it: one line."""
-    return f"failed: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    """An error as a row tells it: one line, or the `row` that it brings."""
+    return getattr(error, "row", "") or f"failed: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def speedup(base: Sequence[float], other: Sequence[float]) -> float | None:

@@ -50,11 +50,11 @@ def main(
 
 def selected(every: list[Point], parts: list[str] | None) -> list[Point]:
     """The points whose names contain one of `parts`, or all."""
-    chosen = [point for point in every if not parts or any(part in point.name for part in parts)]
-    if not chosen:
+    unknown = [part for part in parts or () if not any(part in point.name for point in every)]
+    if unknown:
         names = ", ".join(point.name for point in every)
-        raise typer.BadParameter(f"{', '.join(map(repr, parts or ()))}; known: {names}", param_hint="--workload")
-    return chosen
+        raise typer.BadParameter(f"{', '.join(map(repr, unknown))}; known: {names}", param_hint="--workload")
+    return [point for point in every if not parts or any(part in point.name for part in parts)]
 
 
 if __name__ == "__main__":

@@ -55,9 +55,10 @@ def _decoder(session: onnxruntime.InferenceSession) -> Decoder:
     def step(binding, ids, start) -> np.ndarray:
         batch, length = ids.shape
         places = np.tile(np.arange(start, start + length, dtype=np.int64), (batch, 1))
-        ends = np.full(batch, start + length - 1, np.int32), np.array(start + length, np.int32)
-        for name, value in zip(("input_ids", "position_ids", "seqlens_k", "total_len"), (ids, places, *ends), strict=True):
-            binding.bind_cpu_input(name, np.ascontiguousarray(value))
+        ends = {"seqlens_k": np.full(batch, start + length - 1, np.int32), "total_len": np.array(start + length, np.int32)}
+        feed = {"input_ids": np.ascontiguousarray(ids), "position_ids": places, **ends}  # alive until the run: a binding only points there
+        for name, value in feed.items():
+            binding.bind_cpu_input(name, value)
         binding.bind_output("logits", "cpu")
         session.run_with_iobinding(binding)
         return binding.get_outputs()[-1].numpy()[:, -1]
@@ -65,8 +66,8 @@ def _decoder(session: onnxruntime.InferenceSession) -> Decoder:
     def bound(batch) -> onnxruntime.IOBinding:
         names = [node.name for node in session.get_inputs() if node.name.startswith("past")]
         if batch not in caches:
-            empty = np.zeros((batch, shape[1], CAPACITY, shape[3]), np.float32)
-            caches[batch] = [onnxruntime.OrtValue.ortvalue_from_numpy(empty) for _ in names]
+            empty = (np.zeros((batch, shape[1], CAPACITY, shape[3]), np.float32) for _ in names)  # a value is the array's own memory
+            caches[batch] = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in empty]
         binding = session.io_binding()
         for name, cache in zip(names, caches[batch], strict=True):
             binding.bind_ortvalue_input(name, cache)

@@ -58,10 +58,13 @@ class Remote:
     def load(self, module: str, way: Way, folder: Path) -> float:
         """Make the model ready; seconds."""
         job = {"library": way.library, "role": way.role, "precision": way.precision, "variant": way.variant}
-        return self.ask("load", module=module, **job, source=str(self.source), folder=str(folder))["load"]
+        self.loaded = {"do": "load", "module": module, **job, "source": str(self.source), "folder": str(folder)}
+        return self.ask(**self.loaded)["load"]
 
     def call(self, point: Point) -> apart.Call:
-        """What is timed."""
+        """What is timed. A process that another point has ended starts again."""
+        if self.worker.process is None:
+            self.ask(**self.loaded)
         taken = self.ask("take", **asdict(point))
         parts = {part: apart.elsewhere if taken[part] else None for part in ("probe", "apart")}
         here = {"run": apart.elsewhere, "wait": apart.elsewhere, "compiles": True, "factor": taken["factor"], "least": taken["least"]}

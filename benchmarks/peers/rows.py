@@ -79,10 +79,10 @@ def _shown(text: str, figure: float | None) -> str:
 
 COLUMNS = {  # by name: the head of the column on a terminal of 80 columns (None: not there), and a row's text
     "way": ("way", lambda row: row.way),
-    "precision": ("preci-\nsion", lambda row: row.precision),
+    "precision": (None, lambda row: row.precision),
     "ms": ("ms", lambda row: f"{1e3 * row.seconds:.1f}"),
-    "least": ("least", lambda row: f"{1e3 * min(row.samples):.1f}"),
-    "spread": ("spread", lambda row: f"{measure.spread(row.samples):.0%}" if len(row.samples) > 1 else ""),
+    "least": (None, lambda row: f"{1e3 * min(row.samples):.1f}"),
+    "spread": ("spr-\nead", lambda row: f"{measure.spread(row.samples):.0%}" if len(row.samples) > 1 else ""),
     "tokens/s": ("tokens\n/s", lambda row: f"{row.tokens_per_second:.0f}"),
     "this / tvm": ("this\n/ tvm", lambda row: _shown("{:.2f}", row.ahead)),
     "error": ("error", lambda row: _shown("{:.0e}", row.error)),
@@ -100,5 +100,5 @@ LEGEND = (
     f"won, tied, lost: against the fastest of the others in the same precision, tied within {TIE:.0%}",
     "error against NumPy in fp32: norm of the difference over the norm, of the hidden states of real tokens or of the first logits",
     "same ids: share of the generated ids before the first that differs from those of NumPy in fp32; a near tie may decide it",
-    "first: what the first run took beyond the second; load: until the model is ready, from files in the library's own format",
+    "first: what the first run took beyond the second; load: until the model is ready, the library imported, from files in its own format",
 )

@@ -1,5 +1,6 @@
 """The measuring itself: by model and precision, so that few models are in memory; all ways to run a point in turn."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
@@ -12,6 +13,7 @@ from benchmarks.peers.points import Point
 from benchmarks.peers.remote import PeerError, Remote
 from benchmarks.peers.rows import Row
 
+WRONG = 0.5  # an error that no precision explains
 Told = Callable[[str, float], Any]
 
 
@@ -29,32 +31,32 @@ def measured(
         references = _references(wanted, source)
         for precision in precisions:
             ways = list(libraries.ways(names, ROLES[wanted[0].kind], precision))
-            opened, failed = _open(ways, source, told)
-            for point in wanted:
-                yield point, _rows(point, ways, opened, failed, references[point], budget, told)
-            for remote, _ in opened.values():
-                remote.close()
+            with contextlib.ExitStack() as processes:
+                opened, failed = _open(ways, source, processes, told)
+                for point in wanted:
+                    yield point, _rows(point, ways, opened, failed, references[point], budget, told)
 
 
 def _references(points: Sequence[Point], source: Path) -> dict[Point, Path]:
     """By point a file with what NumPy computes in fp32."""
     paths = {point: source.with_name(f"{point.name}.npz") for point in points}
     if not all(path.exists() for path in paths.values()):
-        remote = Remote(source)
-        remote.load("ours", Way("numpy", ROLES[points[0].kind], "fp32"), source)
-        for point, path in paths.items():
-            if not path.exists():
-                remote.refer(point, path)
-        remote.close()
+        with contextlib.closing(Remote(source)) as remote:
+            remote.load("ours", Way("numpy", ROLES[points[0].kind], "fp32"), source)
+            for point, path in paths.items():
+                if not path.exists():
+                    remote.refer(point, path)
     return paths
 
 
-def _open(ways: Sequence[Way], source: Path, told: Told) -> tuple[dict[Way, tuple[Remote, float]], dict[Way, str]]:
-    """The models that load, with the seconds that it took, and why the others do not."""
+def _open(
+    ways: Sequence[Way], source: Path, processes: contextlib.ExitStack, told: Told
+) -> tuple[dict[Way, tuple[Remote, float]], dict[Way, str]]:
+    """The models that load, with the seconds that it took, and why the others do not. They are closed with `processes`."""
     opened, failed = {}, {way: way.skipped for way in ways if way.skipped}
     for way in (way for way in ways if not way.skipped):
         told(f"{source.parent.name} {way.precision}: loading {way.name}", 0.0)
-        library, remote = LIBRARIES[way.library], Remote(source)
+        library, remote = LIBRARIES[way.library], processes.enter_context(contextlib.closing(Remote(source)))
         folder = source.with_name(f"{library.module} {_version(library.packages[0])}")
         try:
             if library.converts:
@@ -104,9 +106,12 @@ def fill(row: Row, timing: measure.Timing, base: measure.Timing | None, load: fl
 
 
 def judge(row: Row, remote: Any, reference: Path) -> None:
-    """Its error; a figure whose result cannot be compared is none."""
+    """Its error; the figure of a result that cannot be compared, or has nothing to do with the reference, is none."""
     try:
         found = remote.judge(reference)
         row.error, row.agreement = found["error"], found["agreement"]
+        if not found["error"] < WRONG:  # NaN neither
+            row.skipped = f"failed: wrong, its error is {found['error']:.1g}"
     except PeerError as problem:
-        row.samples, row.skipped = [], problem.row
+        row.skipped = problem.row
+    row.samples = [] if row.skipped else row.samples

@@ -17,7 +17,7 @@ def source(folder: Path, name: str) -> Path:
     path = folder / name / "source"
     if not path.exists():
         model, draw = xformer.init(name, 0), np.random.default_rng(0)
-        tree = params.map(functools.partial(_livelier, draw, name == "gpt2"), model.params)
+        tree = params.map(functools.partial(_livelier, draw, model.config.model_type == "gpt2"), model.params)
         made = path.with_name("source.part")
         Model(model.config, tree, model.precision, model.xp).save(made)
         made.rename(path)

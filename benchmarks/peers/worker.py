@@ -1,6 +1,7 @@
 """`python -m benchmarks.peers.worker`: one model of one library, told by lines of JSON to load, run and compare it."""
 
 import importlib
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from benchmarks.ahead.pool import serve
 from benchmarks.measure import Call
 from benchmarks.peers.loaded import Loaded, judged
 from benchmarks.peers.points import Point
+from xformer import storage
 
 
 class Worker:
@@ -24,7 +26,8 @@ class Worker:
     def convert(self, module: str, role: str, source: str, folder: str) -> dict[str, Any]:
         """Write the files that the library wants into `folder`, all or none."""
         made = Path(f"{folder}.part")
-        made.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(made, ignore_errors=True)  # of a conversion that did not end
+        made.mkdir(parents=True)
         _module(module).convert(role, Path(source), made)
         made.rename(folder)
         return {}
@@ -56,7 +59,9 @@ class Worker:
 
     def refer(self, reference: str) -> dict[str, Any]:
         """Write that file."""
-        np.savez(reference, **self.model.outputs(self.point, self.call.wait(self.call.run())))
+        outputs = self.model.outputs(self.point, self.call.wait(self.call.run()))
+        with storage.replacing(Path(reference)) as (made,), made.open("wb") as file:  # a path would get a suffix
+            np.savez(file, **outputs)
         return {}
 
 

@@ -1,5 +1,6 @@
 """The models of transformers under torch.compile, from a folder that `Model.save` wrote."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,17 +28,21 @@ def bert(folder: Path, precision: str) -> Callable[[np.ndarray, np.ndarray], np.
 def gpt2(folder: Path, precision: str, capacity: int) -> Callable[[np.ndarray, int], np.ndarray]:
     """(ids, count) -> the most likely ids that follow: a compiled step over a cache of fixed capacity."""
     model = GPT2LMHeadModel.from_pretrained(folder).eval().to(DTYPES[precision])
-    cache = StaticCache(config=model.config, max_cache_len=capacity)
 
-    def step(tokens, places):
-        result = model(tokens, position_ids=places, cache=cache, use_cache=True, logits_to_keep=1)
-        return result.logits[:, -1].argmax(-1, keepdim=True)
+    @functools.cache
+    def prepared(rows):  # a cache keeps the size of its first batch
+        cache = StaticCache(config=model.config, max_cache_len=capacity)
 
-    fast = torch.compile(step, dynamic=False)
+        def step(tokens, places):
+            result = model(tokens, position_ids=places, cache=cache, use_cache=True, logits_to_keep=1)
+            return result.logits[:, -1].argmax(-1, keepdim=True)
+
+        return cache, step, torch.compile(step, dynamic=False)
 
     def run(ids: np.ndarray, count: int) -> np.ndarray:
+        rows, length = ids.shape
+        cache, step, fast = prepared(rows)
         cache.reset()
-        length = ids.shape[1]
         with torch.no_grad():
             found = [step(torch.from_numpy(ids), torch.arange(length)[None])]
             for index in range(count - 1):
