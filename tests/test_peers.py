@@ -299,7 +299,7 @@ def test_all_ways_of_a_point_are_rows_and_the_processes_end(monkeypatch, models)
     monkeypatch.setitem(LIBRARIES, "numpy", Library("ours", ("numpy",), libraries.ALL, libraries.ALL))
     started = []
     monkeypatch.setattr(run, "Remote", lambda source: started.append(Remote(source)) or started[-1])
-    seconds = {"run": 2.0, "probe": 1.5, "apart": 1.0}  # not the measured ones: another process may disturb those
+    seconds = {"run": 0.25, "probe": 0.1875, "apart": 0.125}  # not the measured ones: another process may disturb those
     monkeypatch.setattr(Remote, "_time", lambda self, part: (self.ask("time", part=part) and seconds[part], None))
     told = []
     names = ["absent", "broken", "numpy", "xformer jax"]
@@ -311,7 +311,7 @@ def test_all_ways_of_a_point_are_rows_and_the_processes_end(monkeypatch, models)
         assert absent.skipped == "not installed: no_such_package, nor_this"
         assert broken.skipped == "failed: ModuleNotFoundError: No module named 'benchmarks.peers.nowhere'"
         for one in ran:
-            assert (one.skipped, one.agreement, set(one.samples)) == ("", 1, {2.0 if point is PREFILL else 1.0})
+            assert (one.skipped, one.agreement, set(one.samples)) == ("", 1, {0.25 if point is PREFILL else 0.125})
             assert one.error < 1e-5
         assert ran[0].ahead is None  # without our first frontend
     assert sum(share for _, share in told) == pytest.approx(PREFILL.workload.effort + DECODE.workload.effort)
