@@ -1,7 +1,8 @@
-"""The rotation of `xformer.precision` as a node of its own: additions in vectors where a contraction would multiply by 1/8 64 times.
+"""The rotation of `xformer.precision` as nodes of their own: additions in vectors where a contraction would multiply by 1/8 64 times.
 
 The Hadamard matrix of order 64 is the Kronecker product of one of order 4, over channels 16 apart, and one of order 16, over
-neighbours. All sums are exact, so in this order they have the bits that the whole matrix gives.
+neighbours; that one is the product of two of order 4. Each is 1/2 - I: half the sum of four channels, less the one. All sums
+are exact, so in this order they have the bits that the whole matrix gives.
 """
 
 import math
@@ -12,11 +13,13 @@ from typing import Any
 
 from tvm import te, tirx
 
+from xformer.frontends.tvm import exchange
 from xformer.frontends.tvm.array import Array, rows_and_columns
 from xformer.frontends.tvm.elementary import const
 from xformer.frontends.tvm.nodes import Node
 
-NEIGHBOURS = 16  # channels that one step mixes: those of a vector
+NEIGHBOURS = exchange.LANES  # channels that one step mixes
+STRIDED, IN_LANES = "mix_strided", "mix_lanes"  # names of the computes, by which rules know them
 
 
 class Mix(Node):
@@ -28,14 +31,20 @@ class Mix(Node):
 
     def stage(self, buffers, machine):
         (x,) = self.operands
+        # What is mixed stands in one vector: a processor exchanges its lanes. Threads of a GPU have none.
+        in_lanes = self.stride == 1 and self.order in exchange.HADAMARD and self.shape[1] % NEIGHBOURS == 0 and not machine.gpu
 
         def body(row, column):
+            if in_lanes:
+                return exchange.hadamard(x.element(buffers[0], row, column), self.order)
             first = column // (self.order * self.stride) * (self.order * self.stride) + column % self.stride
             terms = [x.element(buffers[0], row, first + place * self.stride) for place in range(self.order)]
+            if self.order == 4:
+                return reduce(operator.add, terms) * const(0.5) - x.element(buffers[0], row, column)
             place = column // self.stride % self.order
             return reduce(operator.add, (term * _entry(n, place, self.order) for n, term in enumerate(terms)))
 
-        return te.compute(self.shape, body, name=self.name)
+        return te.compute(self.shape, body, name=IN_LANES if in_lanes else STRIDED)
 
     def aligned(self, operand):
         return operand.aligned(self.shape[0])

@@ -130,19 +130,34 @@ class Reduce(Node):
         self.outer = operand.view(shape, strides)
 
     def stage(self, buffers, machine):
-        """In two steps where rows are contiguous: as many partial results as a vector has lanes, then one of them."""
-        lanes, combine = machine.lanes, REDUCERS[self.name]
-        if self.shape[1] != 1 or self.stride != 1 or self.extent % lanes or self.extent == lanes:
+        """In steps where rows are contiguous: partial results in vectors that do not wait for each other, then one of them."""
+        combine, lanes = REDUCERS[self.name], machine.lanes
+        most = 1 if machine.gpu else VECTORS  # whose threads hide what one of them waits for
+        wide = next((w for w in (most * lanes, most * lanes // 2, lanes) if w >= lanes and self.extent % w == 0 and self.extent > w), None)
+        if self.shape[1] != 1 or self.stride != 1 or wide is None:
             return te.compute(self.shape, self._over(buffers[0], self.extent, combine), name=self.name)
-        step = te.reduce_axis((0, self.extent // lanes), "k")
+        step = te.reduce_axis((0, self.extent // wide), "k")
 
         def partial(row, lane):
-            extra = (step * lanes + lane, self.extent, 1)
+            extra = (step * wide + lane, self.extent, 1)
             return combine(self.outer.element(buffers[0], row, 0, [extra]), axis=step)
 
-        lane = te.reduce_axis((0, lanes), "k")
-        partials = te.compute((self.shape[0], lanes), partial, name=f"{self.name}_lanes")
-        return te.compute(self.shape, lambda row, column: combine(partials[row, lane], axis=lane), name=self.name)
+        partials = te.compute((self.shape[0], wide), partial, name=f"{self.name}_lanes")
+        if machine.gpu:
+            lane = te.reduce_axis((0, lanes), "k")
+            return te.compute(self.shape, lambda row, column: combine(partials[row, lane], axis=lane), name=self.name)
+        while wide > 1:
+            wide //= 2
+            partials = self._halved(partials, wide)
+        return partials
+
+    def _halved(self, partials, half):
+        """Each of the first half of a row's partial results with the one of the other half."""
+
+        def body(row, lane):
+            return COMBINED[self.name](partials[row, lane], partials[row, lane + half])
+
+        return te.compute((self.shape[0], half), body, name=self.name if half == 1 else f"{self.name}_halved", attrs=STORED)
 
     def _over(self, buffer, extent, combine):
         k = te.reduce_axis((0, extent), "k")
@@ -170,10 +185,14 @@ def highest(dtype: str) -> Any:
     return tirx.const(math.inf, dtype) if "float" in dtype else te.max_value(dtype)
 
 
-REDUCERS = {
-    "sum": te.comm_reducer(lambda a, b: a + b, lambda dtype: tirx.const(0, dtype), name="sum"),
-    "prod": te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="prod"),
-    # a > b or a is NaN: the built-in maximum drops NaN, and TVM takes a != a for false.
-    "max": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a > b, elementary.isnan(a)), a, b), lowest, name="max"),
-    "min": te.comm_reducer(lambda a, b: tirx.Select(tirx.any(a < b, elementary.isnan(a)), a, b), highest, name="min"),
+VECTORS = 4  # of partial results of a reduction: as many as an addition takes cycles
+STORED = {"xformer.stored": 1}  # annotates a compute that no rule may compute again for each element that reads it
+COMBINED: dict[str, Callable] = {
+    "sum": lambda a, b: a + b,
+    "prod": lambda a, b: a * b,
+    # A NaN stays: the built-in maximum drops it, and TVM takes a != a for false. Little waits for `a`, the result so far.
+    "max": lambda a, b: tirx.Select(elementary.isnan(b), b, tirx.Select(b > a, b, a)),
+    "min": lambda a, b: tirx.Select(elementary.isnan(b), b, tirx.Select(b < a, b, a)),
 }
+STARTS = {"sum": lambda dtype: tirx.const(0, dtype), "prod": lambda dtype: tirx.const(1, dtype), "max": lowest, "min": highest}
+REDUCERS = {name: te.comm_reducer(COMBINED[name], STARTS[name], name=name) for name in COMBINED}

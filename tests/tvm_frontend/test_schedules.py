@@ -44,7 +44,8 @@ def test_contractions_of_any_size(run, size, dtype):
         if accumulate == "int32":
             np.testing.assert_array_equal(got, expected)
         else:
-            np.testing.assert_allclose(got, expected, atol=2e-6 * np.sqrt(k), rtol=1e-6)
+            # k roundings of sums that are sqrt(k) long, at random: 4 times what is to be expected
+            np.testing.assert_allclose(got, expected, atol=2.5e-7 * k, rtol=1e-6)
 
 
 def test_a_softmax_and_a_norm_with_quantisation_are_one_kernel_each(kernels):

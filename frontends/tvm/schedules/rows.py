@@ -8,7 +8,10 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
+from xformer.frontends.tvm import exchange
 from xformer.frontends.tvm.fusion import Kernel
+from xformer.frontends.tvm.mixing import IN_LANES, STRIDED
+from xformer.frontends.tvm.nodes import STORED, VECTORS
 from xformer.frontends.tvm.schedules import loops
 from xformer.frontends.tvm.target import Machine
 
@@ -24,7 +27,10 @@ def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
             parallel(schedule, block)
     parallel(schedule, first)
     for block in [first, *rest]:
-        vectors(schedule, block, machine.lanes)
+        exchanges = loops.name(schedule, block).startswith(IN_LANES)
+        if exchanges:
+            schedule.annotate(schedule.get_loops(block)[0], "pragma_import_llvm", exchange.code())
+        vectors(schedule, block, exchange.LANES if exchanges else machine.lanes)
 
 
 def apply_flat(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
@@ -48,15 +54,21 @@ def vectors(schedule: Schedule, block: Any, lanes: int) -> None:
     """The columns of one block in vectors; those of a reduction inside the loop that it reduces over."""
     *_, column = nest = schedule.get_loops(block)
     if not loops.is_reduction(schedule, block):
-        loops.vectorize(schedule, column, lanes)
+        loops.vectorize(schedule, column, min(lanes, loops.extent(schedule, column)) if _stored(schedule, block) else lanes)
         return
     column, step = nest[-2:]
     if loops.extent(schedule, column) % lanes:
         return
     outer, lane = schedule.split(column, [None, lanes])
-    schedule.reorder(outer, step, lane)
+    held = loops.extent(schedule, outer) <= VECTORS  # what all the columns add up to stays in registers
+    schedule.reorder(*((step, outer, lane) if held else (outer, step, lane)))
     schedule.vectorize(lane)
-    schedule.vectorize(schedule.get_loops(schedule.decompose_reduction(block, step))[-1])
+    if held:
+        schedule.unroll(outer)
+    start = schedule.decompose_reduction(block, step)
+    schedule.vectorize(schedule.get_loops(start)[-1])
+    if held:
+        schedule.unroll(schedule.get_loops(start)[-2])
 
 
 def inline(schedule: Schedule) -> None:
@@ -65,18 +77,27 @@ def inline(schedule: Schedule) -> None:
     Where several blocks would then need nothing either, the one that they read stays: all of them run under its row loop.
     """
     outputs = {loops.name(schedule, block) for block in schedule.get_output_blocks(schedule.get_sblock("root"))}
-    for block in loops.blocks(schedule):
-        if loops.is_reduction(schedule, block) or loops.name(schedule, block) in outputs:
+    for block in reversed(loops.blocks(schedule)):
+        if _stored(schedule, block) or loops.is_reduction(schedule, block) or loops.name(schedule, block) in outputs:
             continue
         consumers = schedule.get_consumers(block)
-        if any(_mixes(schedule, one) for one in (block, *consumers)):  # what is mixed would be computed again for each channel
+        own, readers = loops.name(schedule, block), [loops.name(schedule, one) for one in consumers]
+        if own.startswith(IN_LANES):  # a vector of its own length
             continue
+        if any(map(_mixes, (own, *readers))) and not (len(readers) == 1 and readers[0].startswith(IN_LANES)):
+            continue  # what is mixed would be computed again for each channel
         if len(consumers) == 1 or not (schedule.get_producers(block) or sum(len(schedule.get_producers(c)) == 1 for c in consumers) > 1):
             schedule.compute_inline(block)
-    for block in filter(lambda block: _mixes(schedule, block), loops.blocks(schedule)):
+    for block in loops.blocks(schedule):
+        if not (_mixes(loops.name(schedule, block)) or _stored(schedule, block)):
+            continue
         # Placing a block inverts what it says to read, and could not invert what this one reads: some of a row that is whole by then.
         schedule.annotate_buffer_access(block, 0, "read", lambda row, column: (row, column))
 
 
-def _mixes(schedule: Schedule, block: Any) -> bool:
-    return loops.name(schedule, block).startswith("mix")
+def _stored(schedule: Schedule, block: Any) -> bool:
+    return any(name in schedule.get(block).annotations for name in STORED)
+
+
+def _mixes(name: str) -> bool:
+    return name.startswith((STRIDED, IN_LANES))
