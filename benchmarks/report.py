@@ -130,6 +130,8 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [f"# {result['title']}", "", *(f"- {key}: {value}" for key, value in (result["machine"] | result["run"]).items())]
     lines += [f"- versions: {', '.join(f'{name} {version}' for name, version in result['versions'].items())}"]
     lines += [f"- not measured: {name}: {reason}" for name, reason in result["left_out"].items()]
+    shown = "{operations:.3g} operations a second in a large contraction, {bytes:.3g} bytes a second that all cores read"
+    lines += [f"- peak in {precision}: {shown.format(**peaks)}" for precision, peaks in result.get("peaks", {}).items()]
     form = _form(result)
     lines += ["", *(f"- {line}" for line in form.legend)]
     every = rows_of(result)
@@ -147,7 +149,8 @@ def merged(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         if key in found:
             names = ("workload", "precision", "namespace", *_form(result).names)
             last = {tuple(row[name] for name in names): row for row in found[key]["rows"] + result["rows"]}
-            found[key] = result | {"rows": list(last.values()), "left_out": found[key]["left_out"] | result["left_out"]}
+            joined = {name: found[key].get(name, {}) | result.get(name, {}) for name in ("left_out", "peaks")}
+            found[key] = result | joined | {"rows": list(last.values())}
         else:
             found[key] = result
     return list(found.values())
@@ -175,5 +178,7 @@ def store(folder: Path, name: str, result: dict[str, Any]) -> list[Path]:
 def collected(
     title: str, rows: Iterable[Any], left_out: dict[str, str], where: dict[str, dict[str, Any]], kind: str = "measured"
 ) -> dict[str, Any]:
-    """The result to store; `where` are the "machine", "run" and "versions" of `facts.py`, `kind` is a key of FORMS."""
+    """The result to store; `where` are the "machine", "run" and "versions" of `facts.py`, and where shares of them
+    are in the rows the "peaks" by precision; `kind` is a key of FORMS.
+    """
     return {"title": title, "kind": kind, **where, "left_out": left_out, "rows": [asdict(row) for row in rows]}

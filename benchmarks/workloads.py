@@ -1,6 +1,7 @@
 """What is measured: models, shapes, and the arithmetic in them."""
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -9,10 +10,13 @@ from pathlib import Path
 import numpy as np
 
 import xformer
+from xformer import backends, models, ops, params
 from xformer.config import PRESETS, Config
 from xformer.model import Model
+from xformer.precision import Precision
 
 PROMPT, NEW = 32, 64  # of a decode: tokens given, tokens generated
+SPARED = ("embedding", "pooler")  # of a tree: gathered row by row, or not part of what is measured
 LENGTHS = (16, 128, 512, PROMPT, PROMPT + NEW)  # what a frontend compiles for: a generation of any number of tokens is one program
 
 
@@ -62,6 +66,11 @@ class Workload:
         return body + scored * 2 * c.width * c.vocab_size
 
     @property
+    def passes(self) -> int:
+        """How often the measured time reads the weights: once for all rows."""
+        return NEW - 1 if self.kind == "decode" else 1
+
+    @property
     def effort(self) -> int:
         """About how long measuring it takes, compiling included, beside the others: for telling the time left."""
         return {"encode": 1, "prefill": 2, "decode": 6}[self.kind]
@@ -69,6 +78,14 @@ class Workload:
     def ids(self) -> np.ndarray:
         """The same random tokens every time."""
         return np.random.default_rng(7).integers(4, self.subject.config.vocab_size - 1, (self.batch, self.length)).astype(np.int32)
+
+
+def weights(config: Config, precision: Precision) -> int:
+    """Bytes of the weights that one pass through a model reads, as `precision` stores them."""
+    functions, numpy = models.find(config.model_type), backends.find("numpy")
+    tree = functions.prepare(functions.spec(config), precision.stored)
+    read = (leaf for path, leaf in params.items(tree) if not path.startswith(SPARED))
+    return sum(math.prod(leaf.shape) * np.dtype(ops.dtype(numpy, leaf.dtype)).itemsize for leaf in read)
 
 
 def minilm_folder() -> Path | None:

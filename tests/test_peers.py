@@ -18,7 +18,7 @@ import xformer
 from benchmarks import apart, measure, report, summary, workloads
 from benchmarks.__main__ import SLOW
 from benchmarks.measure import Timing
-from benchmarks.peers import libraries, remote, rows, run, weights, worker
+from benchmarks.peers import libraries, limits, remote, rows, run, weights, worker
 from benchmarks.peers.__main__ import app, selected
 from benchmarks.peers.libraries import LIBRARIES, Library, Way
 from benchmarks.peers.loaded import judged
@@ -26,6 +26,7 @@ from benchmarks.peers.points import RAGGED, Point, points
 from benchmarks.peers.remote import PeerError, Remote
 from benchmarks.peers.rows import Row
 from xformer import params
+from xformer.precision import PRECISIONS
 
 ROOT = Path(__file__).parent.parent
 ENCODE = Point("bert-tiny", "encode", 2, 16, (16, 5))
@@ -215,6 +216,55 @@ def test_weights_are_the_same_every_time_and_no_bias_is_zero(models, tmp_path):
         assert np.all(leaf != 0) or leaf.ndim > 1, path
 
 
+# ------------------------------------------------------------------------------------------------ shares of the machine's limits
+PEAKS = {"operations": 2e9, "bytes": 1e6}
+
+
+@pytest.mark.parametrize(("precision", "size"), [("fp32", 4), ("bf16", 2), ("int8", 1)])
+def test_work_is_counted_as_the_models_arrays_have_it(precision, size):
+    assert ENCODE.workload.operations == 2 * 32 * 2 * (4 * 64 * 64 + 2 * 64 * 256) + 2 * 2 * 2 * 2 * 16 * 16 * 64
+    model = xformer.init("bert-tiny", precision=precision)
+    held = {path: leaf for path, leaf in params.items(model.params) if not path.startswith(("embedding", "pooler"))}
+    matrices = sum(leaf.size for path, leaf in held.items() if path.endswith((".weight", ".weight.values")) and leaf.ndim == 2)
+    assert matrices == 2 * (4 * 64 * 64 + 2 * 64 * 256)
+    assert workloads.weights(model.config, PRECISIONS[precision]) == sum(leaf.nbytes for leaf in held.values())
+    rest = sum(leaf.nbytes for leaf in held.values()) - size * matrices
+    assert 0 < rest < 4 * 64 * 200  # vectors, and scales of a row each
+
+
+def test_an_encoder_reaches_a_share_of_operations_and_a_decode_of_bytes():
+    assert limits.reached(ENCODE, "int8", 0.5, PEAKS) == ENCODE.workload.operations / 1e9
+    assert limits.reached(PREFILL, "fp32", 0.5, PEAKS) == PREFILL.workload.operations / 1e9
+    table, layer = 512 * 64, 12 * 64 * 64 + 13 * 64
+    assert limits.reached(DECODE, "fp32", 63.0, PEAKS) == pytest.approx(4 * (table + 2 * layer + 2 * 64) / 1e6)  # once for both rows
+    assert limits.reached(ENCODE, "fp32", 0.5, None) is None
+
+
+def test_peaks_that_cannot_be_measured_are_left_out_with_the_reason(monkeypatch):
+    lines = iter(['{"operations": 3e9, "bytes": 2e6}', '{"failed": "ValueError: no"}'])
+    monkeypatch.setattr(limits, "Remote", lambda source: answering(next(lines)))
+    monkeypatch.setitem(LIBRARIES, "xformer tvm", replace(LIBRARIES["xformer tvm"], packages=("numpy",)))
+    found = limits.measured(["fp32", "bf16"])
+    assert found == ({"fp32": {"operations": 3e9, "bytes": 2e6}}, {"peak in bf16": "failed: ValueError: no"})
+    monkeypatch.setitem(LIBRARIES, "xformer tvm", replace(LIBRARIES["xformer tvm"], packages=("no_such_package",)))
+    assert limits.measured(["fp32"]) == ({}, {"peak in fp32": "not installed: no_such_package"})
+
+
+def test_the_best_of_ours_is_told_for_large_batches_and_for_decoding():
+    found = [
+        *(row(way, 1.0, workload="m encode 8x128", reached=share) for way, share in (("xformer tvm", 0.5), ("xformer jax", 0.75))),
+        row("openvino", 1.0, workload="m encode 8x128", reached=0.99),
+        row("xformer jax", 1.0, workload="m encode 8x128", precision="int8", reached=0.254),
+        row("xformer tvm", 1.0, workload="m encode 8x128 ragged", reached=0.9),
+        row("xformer tvm", 1.0, workload="m decode 1x128", reached=0.875),
+        row("xformer tvm", 1.0, workload="m decode 8x128"),
+    ]
+    assert rows.summary(found)[2:] == [
+        "m encode 8x128: ours reach 75% in fp32, 25% in int8 of the fastest contraction of this machine",
+        "m decode 1x128: ours reach 88% in fp32 of the bandwidth of this machine",
+    ]
+
+
 # --------------------------------------------------------------------------------------------------------- rows and verdicts
 def row(way, *samples, precision="fp32", workload="w", **figures):
     library = way if way in LIBRARIES else way.split(" ")[0]
@@ -332,7 +382,9 @@ def test_references_are_kept_and_those_that_are_missing_made(models, tmp_path):
 
 
 def figures():
-    full = row("onnxruntime", 1.1, 1.2, tokens_per_second=2333.3, ahead=10.25, error=3e-2, agreement=1.0, compile=117.6, load=5.3)
+    full = row(
+        "onnxruntime", 1.1, 1.2, tokens_per_second=2333.3, ahead=10.25, reached=0.876, error=3e-2, agreement=1.0, compile=117.6, load=5.3
+    )
     return [replace(full, way="onnxruntime dynamic per channel"), row("xformer tvm", 0.1, tokens_per_second=9.0), row("openvino")]
 
 
@@ -341,22 +393,26 @@ def test_a_table_fits_a_terminal():
     report.show("title", figures(), console)
     text = console.export_text()
     assert "…" not in text
-    for figure in ("onnxruntime dynamic per channel", "1150.0", "9%", "2333", "10.25", "3e-02", "100%", "117.6", "5.3"):
+    for figure in ("onnxruntime dynamic per channel", "1150.0", "9%", "2333", "10.25", "88%", "3e-02", "100%", "117.6"):
         assert figure in text
     assert "openvino fp32: why not" in text
 
 
 def test_results_are_stored_and_read_again_and_summed_up(tmp_path):
     where = {"machine": {"CPU": "a CPU"}, "run": {"measured": "today"}, "versions": {"numpy": "2.4"}}
+    where["peaks"] = {"fp32": {"operations": 2.26e11, "bytes": 3.5e10}}
     result = report.collected("t", figures(), {}, where, "peers")
     data, text = report.store(tmp_path, "peers", result)
     again = report.read(data)
     assert report.rows_of(again) == figures()
     assert report.markdown(again) == text.read_text()
-    assert "| openvino | fp32 |  |  |  |  |  |  |  |  |  | why not |" in text.read_text()
+    assert "| openvino | fp32 |  |  |  |  |  |  |  |  |  |  | why not |" in text.read_text()
+    assert "| xformer tvm | fp32 | 100.0 | 100.0 |  | 9 |  |  |  |" in text.read_text()  # nothing reached, as nothing was measured
+    assert "- peak in fp32: 2.26e+11 operations a second" in text.read_text()
     assert summary.table(again).splitlines()[2] == "| w | onnxruntime dynamic per channel | 1150.0 ms (10.25) |"
-    (merged,) = report.merged([again, again])
+    (merged,) = report.merged([again, again | {"peaks": {"int8": PEAKS}}])
     assert merged["rows"] == again["rows"]
+    assert merged["peaks"] == {**where["peaks"], "int8": PEAKS}
 
 
 # --------------------------------------------------------------------------------------------------------- command line
@@ -394,7 +450,13 @@ def test_a_run_writes_its_results_and_fails_where_a_way_did(tmp_path, monkeypatc
             yield wanted[0], [row("openvino", skipped="failed: ValueError: x")]
 
     monkeypatch.setattr(run, "measured", measured)
+    monkeypatch.setattr(limits, "measured", lambda precisions: ({"int8": PEAKS}, {"peak in fp32": "failed: x"}))
     result = CliRunner().invoke(app, ["--quick", "--library", "openvino", "--output", str(tmp_path)])
     assert result.exit_code == fails
     assert "xformer tvm: 0 won, 0 tied, 0 lost, 2 undecided" in result.output
-    assert len(report.read(tmp_path / "peers.json")["rows"]) == 4 + fails
+    stored = report.read(tmp_path / "peers.json")
+    assert len(stored["rows"]) == 4 + fails
+    assert (stored["peaks"], stored["left_out"]) == ({"int8": PEAKS}, {"peak in fp32": "failed: x"})
+    assert [row["reached"] is None for row in stored["rows"][:4]] == [
+        row["precision"] == "fp32" or bool(row["skipped"]) for row in stored["rows"][:4]
+    ]

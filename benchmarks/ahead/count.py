@@ -10,14 +10,13 @@ import jax.numpy as jnp
 from jax.extend.core import jaxprs_in_params
 
 from benchmarks.ahead.chips import Chip
-from benchmarks.workloads import NEW, Workload
-from xformer import cache, models, params
+from benchmarks.workloads import NEW, Workload, weights
+from xformer import cache, models
 from xformer.config import Config, replace
 from xformer.frontends.jax import trees
 from xformer.precision import Precision
 
 LETTERS = {"float32": "f32", "bfloat16": "bf16", "int8": "s8", "int32": "s32"}  # as compiled programs call them
-SPARED = ("embedding", "pooler")  # of a tree: gathered row by row, or not part of what is measured
 
 
 @dataclass(frozen=True)
@@ -59,26 +58,25 @@ def seconds(work: Work, chip: Chip) -> float:
 
 def _work(workload: Workload, precision: Precision, config: Config) -> Work:
     """What the traced program contracts; and each weight read once a pass, the cache once a step, the result written."""
-    passes, function, arguments, moved = _program(workload, config)
+    function, arguments, moved = _program(workload, config)
     tree = trees.prepared(config, precision)
     bound = functools.partial(function, config=config, precision=precision)
     operations = contractions(jax.make_jaxpr(bound)(tree, *arguments).jaxpr)
-    weights = sum(_bytes(leaf) for path, leaf in params.items(tree) if not path.startswith(SPARED))
-    return Work(dict(operations), weights + moved).times(passes)
+    return Work(dict(operations), weights(config, precision) + moved).times(workload.passes)
 
 
-def _program(workload: Workload, config: Config) -> tuple[int, Any, list, float]:
-    """How many passes, of what function, of which arguments, and how many bytes a pass moves beside the weights."""
+def _program(workload: Workload, config: Config) -> tuple[Any, list, float]:
+    """What function, of which arguments, and how many bytes a pass moves beside the weights."""
     functions, batch, length = models.find(config.model_type), workload.batch, workload.length
     tokens, mask = jax.ShapeDtypeStruct((batch, length), jnp.int32), jax.ShapeDtypeStruct((batch, length), jnp.bool)
     if workload.kind == "encode":
-        return 1, functions.forward, [tokens, mask], 4 * batch * length * config.width
+        return functions.forward, [tokens, mask], 4 * batch * length * config.width
     capacity = length + (NEW if workload.kind == "decode" else 0)
     memory = jax.eval_shape(lambda: cache.empty(jnp, config, batch, capacity))
     moved = 4 * batch * config.vocab_size + sum(_bytes(leaf) for leaf in (*memory.keys, *memory.values))
     if workload.kind == "prefill":
-        return 1, functions.prefill, [tokens, mask, memory], moved
-    return NEW - 1, functions.decode, [jax.ShapeDtypeStruct((batch,), jnp.int32), memory], moved
+        return functions.prefill, [tokens, mask, memory], moved
+    return functions.decode, [jax.ShapeDtypeStruct((batch,), jnp.int32), memory], moved
 
 
 def _bytes(leaf) -> int:

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from benchmarks import console, facts, report
-from benchmarks.peers import libraries, rows, run
+from benchmarks.peers import libraries, limits, rows, run
 from benchmarks.peers.points import Point, points
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -36,13 +36,19 @@ def main(
     where = facts.collect()
     effort = sum(point.workload.effort for point in wanted) * len(precisions)
     with console.progress(problems, effort) as told:
+        told("what this machine does at most", 0.0)
+        peaks, left_out = limits.measured(precisions)
         for point, new in run.measured(wanted, [*libraries.OURS, *peers], precisions, budget, models, told):
+            for row in (row for row in new if not row.skipped):
+                row.reached = limits.reached(point, row.precision, row.seconds, peaks.get(row.precision))
             report.show(f"{point.name}, {new[0].precision}", new, Console())
             found += new
-            result = report.collected("Peers on a CPU", found, {}, where, "peers")  # so far: an interrupted run has its results
+            result = report.collected(
+                "Peers on a CPU", found, left_out, where | {"peaks": peaks}, "peers"
+            )  # so far: an interrupted run has its results
             paths = report.store(output, "-".join(["peers", *(precisions if precision else [])]), result)
     for line in rows.summary(found):
-        Console().print(line, highlight=False)
+        Console().print(line, highlight=False, soft_wrap=True)
     for path in paths:
         problems.print(f"wrote {path}", highlight=False, markup=False)
     raise typer.Exit(any(row.skipped.startswith("failed") for row in found))

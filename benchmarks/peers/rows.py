@@ -14,7 +14,9 @@ VERDICTS = ("won", "tied", "lost", "undecided")
 
 @dataclass
 class Row:
-    """One way's figures in one cell. `ahead` is how many times as long it takes as `OURS[0]`; `skipped` says why there are none."""
+    """One way's figures in one cell. `ahead` is how many times as long it takes as `OURS[0]`, `reached` the share of what this
+    machine does at most; `skipped` says why there are none.
+    """
 
     workload: str
     precision: str
@@ -23,6 +25,7 @@ class Row:
     samples: list[float] = field(default_factory=list)  # seconds, every one
     tokens_per_second: float | None = None
     ahead: float | None = None
+    reached: float | None = None
     error: float | None = None
     agreement: float | None = None
     compile: float | None = None  # seconds
@@ -70,7 +73,20 @@ def counted(rows: Sequence[Row]) -> dict[str, Counter]:
 
 def summary(rows: Sequence[Row]) -> list[str]:
     """Lines that say what all cells come to."""
-    return [f"{name}: {', '.join(f'{count[verdict]} {verdict}' for verdict in VERDICTS)}" for name, count in counted(rows).items()]
+    verdicts = [f"{name}: {', '.join(f'{count[verdict]} {verdict}' for verdict in VERDICTS)}" for name, count in counted(rows).items()]
+    return verdicts + reaches(rows)
+
+
+def reaches(rows: Sequence[Row]) -> list[str]:
+    """What the best of ours reaches in encoders of 8x128 and in decoding, by precision."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row.ours and row.reached is not None and (" decode " in row.workload or row.workload.endswith(" encode 8x128")):
+            shares = found.setdefault(row.workload, {})
+            shares[row.precision] = max(row.reached, shares.get(row.precision, 0.0))
+    told = {name: ", ".join(f"{share:.0%} in {precision}" for precision, share in shares.items()) for name, shares in found.items()}
+    limits = {True: "the bandwidth", False: "the fastest contraction"}
+    return [f"{name}: ours reach {shares} of {limits[' decode ' in name]} of this machine" for name, shares in told.items()]
 
 
 def _shown(text: str, figure: float | None) -> str:
@@ -85,10 +101,11 @@ COLUMNS = {  # by name: the head of the column on a terminal of 80 columns (None
     "spread": ("spr-\nead", lambda row: f"{measure.spread(row.samples):.0%}" if len(row.samples) > 1 else ""),
     "tokens/s": ("tokens\n/s", lambda row: f"{row.tokens_per_second:.0f}"),
     "this / tvm": ("this\n/ tvm", lambda row: _shown("{:.2f}", row.ahead)),
+    "reached": ("rea-\nched", lambda row: _shown("{:.0%}", row.reached)),
     "error": ("error", lambda row: _shown("{:.0e}", row.error)),
     "same ids": ("same\nids", lambda row: _shown("{:.0%}", row.agreement)),
     "first s": ("first", lambda row: _shown("{:.1f}", row.compile)),
-    "load s": ("load", lambda row: _shown("{:.1f}", row.load)),
+    "load s": (None, lambda row: _shown("{:.1f}", row.load)),
     "note": (None, lambda row: row.note),
 }
 NAMES = ("way", "precision")  # columns that say which cell it is
@@ -96,6 +113,9 @@ LEGEND = (
     "every way has a process of its own and as many threads as there are cores; one works at a time, in turn",
     "ms: median; least: the fastest sample; spread: slowest less fastest sample, as a share of the median",
     "prefill: until the first token; decode: the tokens after the first, greedily",
+    "reached: share of what this machine does at most in that precision, as our TVM frontend measures it before the rest: "
+    "of the operations a second of a large contraction, padding counted as computed; in decoding of the bytes a second that all "
+    "cores read, our weights in that precision once a step",
     "this / tvm: how many times as long as our TVM frontend, in turn with it",
     f"won, tied, lost: against the fastest of the others in the same precision, tied within {TIE:.0%}",
     "error against NumPy in fp32: norm of the difference over the norm, of the hidden states of real tokens or of the first logits",

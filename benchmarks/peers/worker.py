@@ -13,6 +13,7 @@ from benchmarks.measure import Call
 from benchmarks.peers.loaded import Loaded, judged
 from benchmarks.peers.points import Point
 from xformer import storage
+from xformer.precision import PRECISIONS
 
 
 class Worker:
@@ -22,6 +23,14 @@ class Worker:
     point: Point
     call: Call
     output: Any = None
+
+    def peaks(self, precision: str) -> dict[str, float]:
+        """Operations and bytes a second that this machine does at most in a precision."""
+        from xformer.frontends.tvm import target, timing
+
+        chosen = PRECISIONS[precision]
+        found = timing.peaks(target.machine(), chosen.operand, chosen.accumulator)
+        return {"operations": found.operations, "bytes": found.bandwidth}
 
     def convert(self, module: str, role: str, source: str, folder: str) -> dict[str, Any]:
         """Write the files that the library wants into `folder`, all or none."""

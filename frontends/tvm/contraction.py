@@ -162,7 +162,8 @@ class Contract(Node):
 
         whole = inner == k and (not dot.intrinsic or a.node.shape[-1] == k)  # an intrinsic reads a group where it starts
         if dot.operand == a.dtype and whole and not machine.gpu:
-            return _side_by_side(self.lead, m, tile, k, read) if _collide(tile, k, a.dtype) else read
+            alternate = not dot.intrinsic and _collide(tile, k, a.dtype)  # an intrinsic wants its group of one row side by side
+            return _side_by_side(self.lead, m, tile, k, read) if alternate else read
 
         def body(*index):
             element = bits(read(*index).astype(dot.operand))

@@ -118,11 +118,16 @@ def test_specs_without_weights_are_those_of_the_packed_weights(precision):
 def test_the_time_of_each_kernel_is_shown_beside_what_the_machine_does(monkeypatch):
     monkeypatch.setattr(timing, "SECONDS", 0.001)
     monkeypatch.setattr(timing, "CACHE", 1 << 16)
+    monkeypatch.setattr(timing, "SIZES", (64, 96))
     shown = run("explain", "gpt2-tiny", "--length", 16, "--time")
     for function in ("forward", "prefill", "decode"):
         assert re.search(rf"{function}: \d+\.\d\d ms in kernels, \d+% of the peak, \d+% of the bandwidth", shown)
     assert re.search(r"measured peaks: \d+ GOP/s, \d+\.\d GB/s", shown)
     assert re.search(r"contraction_add +\d+ +\d", shown)
+
+
+def test_a_peak_is_the_fastest_sample_of_any_size_and_round():
+    assert timing.best([(6e9, [3.0, 2.0]), (8e9, [4.0, 1.0, 9.0]), (6e9, [5.0, 1.0])]) == 8e9
 
 
 def test_the_work_of_a_kernel_is_counted():

@@ -16,7 +16,7 @@ from xformer.frontends.tvm.tracing import trace
 from xformer.params import Spec
 
 RNG = np.random.default_rng(0)
-SIZES = [(1, 1, 1), (1, 33, 7), (2, 16, 8), (5, 17, 31), (6, 48, 64), (13, 40, 33), (37, 5, 130), (30, 33, 1024)]
+SIZES = [(1, 1, 1), (1, 33, 7), (2, 16, 8), (5, 17, 31), (6, 48, 64), (13, 40, 33), (37, 5, 130), (30, 33, 1024), (30, 33, 4096)]
 ROW = np.ones(64, np.float32)
 
 
@@ -44,8 +44,8 @@ def test_contractions_of_any_size(run, size, dtype):
         if accumulate == "int32":
             np.testing.assert_array_equal(got, expected)
         else:
-            # k roundings of sums that are sqrt(k) long, at random: 4 times what is to be expected
-            np.testing.assert_allclose(got, expected, atol=2.5e-7 * k, rtol=1e-6)
+            # A partial sum grows as the root of its length and its rounding with it: over many terms the error grows as k.
+            np.testing.assert_allclose(got, expected, atol=max(2e-6 * np.sqrt(k), 2e-7 * k), rtol=1e-6)
 
 
 def test_a_softmax_and_a_norm_with_quantisation_are_one_kernel_each(kernels):
