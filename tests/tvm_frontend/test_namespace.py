@@ -89,6 +89,15 @@ def test_C39_maximum_keeps_nan_wherever_it_stands_and_starts_at_minus_infinity(r
     assert got[-1] == rows[-1].max()
 
 
+@pytest.mark.parametrize("width", [1, 5, 16, 64, 96])
+def test_C39_the_largest_magnitude_is_numpys_with_nan_infinity_and_zeros(run, width):
+    rows = RNG.standard_normal((6, width)).astype(np.float32)
+    rows[0, -1], rows[1, 0], rows[2, width // 2] = np.nan, -np.nan, -np.inf
+    rows[3], rows[4], rows[5, -1] = -0.0, -1e-40, -9.0
+    got = run(lambda x: ops.namespace(x).max(ops.namespace(x).abs(x), axis=-1), rows)
+    np.testing.assert_array_equal(got, np.abs(rows).max(-1))
+
+
 def test_C39_quantised_nan_lives_on_in_its_rows_scale(run):
     x = np.array([[1.0, np.nan, -2.0, 0.5], [1.0, 2.0, -4.0, 0.0]], np.float32)
     expected = INT8.narrow(x)

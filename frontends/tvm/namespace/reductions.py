@@ -8,7 +8,7 @@ from tvm import tirx
 
 from xformer.frontends.tvm.array import Array
 from xformer.frontends.tvm.dtypes import FLOATING, KINDS, SIGNED, UNSIGNED
-from xformer.frontends.tvm.elements import astype, checked
+from xformer.frontends.tvm.elements import astype, checked, mapped
 from xformer.frontends.tvm.namespace.arithmetic import add, multiply, sqrt, subtract
 from xformer.frontends.tvm.namespace.creation import arange, full
 from xformer.frontends.tvm.namespace.logic import not_equal, where
@@ -91,6 +91,10 @@ def std(x: Array, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bo
 def max(x: Array, /, *, axis: Axes = None, keepdims: bool = False) -> Array:
     """The maximum over axes, NaN if there is one."""
     checked("max", x.dtype, KINDS["numeric"])
+    if x.node.name == "abs" and x.dtype == "float32":
+        # Without a sign, numbers are ordered as their bits are and NaN is above all: the maximum of integers has no case of its own.
+        bits = mapped("bits", lambda one: tirx.reinterpret("int32", one), x, dtype="int32")
+        return mapped("of_bits", lambda one: tirx.reinterpret("float32", one), max(bits, axis=axis, keepdims=keepdims), dtype="float32")
     return reduced("max", x, axis, keepdims)
 
 
