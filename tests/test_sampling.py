@@ -89,3 +89,10 @@ def test_what_is_no_number_is_refused(options):
 
 def test_numbers_of_numpy_are_numbers():
     assert Sampling(np.float32(0.5), np.int64(3), np.float64(0.9), np.int64(1)).top_k == 3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_nan_anywhere_in_a_row_is_refused(temperature):
+    logits = np.array([[1, 2, 3], [np.inf, np.nan, np.inf]], np.float32)
+    with pytest.raises(FloatingPointError, match="row 1 at step 7"):
+        Sampling(temperature).choose(logits, 7)

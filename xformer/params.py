@@ -4,7 +4,8 @@ A path names a leaf: "layers.0.attention.query.weight". None stands for a part t
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from typing import Any, dataclass_transform
 
 NODES: list[type] = []
@@ -36,12 +37,20 @@ class Spec:
     dtype: str = "float32"
 
 
-def items(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def items(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     """Every leaf with its path, in field order."""
-    for name, child in _children(tree):
-        yield from items(child, f"{path}.{name}" if path else name)
+    found: list[tuple[str, Any]] = []
+    _collect(tree, path, found)
+    return found
+
+
+def _collect(tree: Any, path: str, found: list[tuple[str, Any]]) -> None:
+    """Append to one list: a step of decoding walks its cache, and nested generators would take longer than a small kernel."""
     if not _is_inner(tree):
-        yield path, tree
+        found.append((path, tree))
+        return
+    for name, child in _children(tree):
+        _collect(child, f"{path}.{name}" if path else name, found)
 
 
 def leaves(tree: Any) -> dict[str, Any]:
@@ -80,9 +89,14 @@ def _is_inner(tree):
     return tree is None or isinstance(tree, tuple) or type(tree) in NODES
 
 
+@functools.cache
+def _fields(cls: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls))
+
+
 def _children(tree):
     if isinstance(tree, tuple):
         return [(str(index), child) for index, child in enumerate(tree)]
     if type(tree) in NODES:
-        return [(field.name, getattr(tree, field.name)) for field in dataclasses.fields(tree)]
+        return [(name, getattr(tree, name)) for name in _fields(type(tree))]
     return []

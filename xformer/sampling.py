@@ -30,9 +30,10 @@ class Sampling:
 
     def choose(self, logits: np.ndarray, step: int) -> np.ndarray:
         """One id for each row of `logits` (b, v), as int32. Raises FloatingPointError when a row has NaN."""
-        refuse(np.isnan(logits).any(axis=-1), step)
+        best = np.argmax(logits, axis=-1)  # of a row with NaN the place of the first: one pass finds both
+        refuse(np.isnan(np.take_along_axis(logits, best[:, None], axis=-1)[:, 0]), step)
         if self.temperature == 0:
-            return np.argmax(logits, axis=-1).astype(np.int32)
+            return best.astype(np.int32)
         return np.array([self._draw(row, index, step) for index, row in enumerate(logits)], np.int32)
 
     def _draw(self, logits, row, step):

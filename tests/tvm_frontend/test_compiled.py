@@ -6,7 +6,8 @@ import test_minilm as minilm
 from compare import golden, relative, worst
 
 import xformer
-from xformer.frontends.tvm import compile, lengths
+from xformer import blocks
+from xformer.frontends.tvm import compile, jit, lengths
 
 RNG = np.random.default_rng(0)
 TOKENS = RNG.integers(1, 500, (4, 32))
@@ -104,6 +105,20 @@ def test_one_program_serves_all_steps_and_writes_in_place(gpt2):
     assert memory.keys[0].same_as(first)
     used = {specs for specs in compiled.compiled["decode"].programs if specs[0].shape == (1,)}
     assert len(used) == 1
+
+
+def test_other_parameters_are_read_at_the_next_call():
+    """What a program keeps of a tree are the tensors that cannot change in it."""
+    compiled, other = (compile(xformer.init("gpt2-tiny", seed=seed)) for seed in (0, 1))
+    first = compiled(TOKENS, MASK)
+    mine, compiled.params = compiled.params, other.params
+    np.testing.assert_array_equal(compiled(TOKENS, MASK), other(TOKENS, MASK))
+    compiled.params = mine
+    np.testing.assert_array_equal(compiled(TOKENS, MASK), first)
+    pair, double = blocks.Norm(np.ones(4, np.float32), np.ones(4, np.float32)), jit(lambda p: p.scale * 2 + p.bias)
+    assert double(pair).tolist() == [3] * 4
+    pair.scale[:] = 5
+    assert double(pair).tolist() == [11] * 4
 
 
 def test_bad_input_is_refused_before_anything_is_compiled(gpt2):
