@@ -117,7 +117,7 @@ class Cell:
         m = self.model
         function = m.transform(functools.partial(m.functions.prefill, config=m.config, precision=m.precision))
         tokens, real = (backends.from_numpy(m.xp, x, m.device) for x in (ids, mask.astype(bool)))
-        return lambda: function(m.params, tokens, real, cache.empty(m.xp, m.config, *ids.shape, m.device))[0]
+        return lambda: function(m.params, tokens, real, cache.empty(m.xp, m.config, *ids.shape, m.device, m.precision))[0]
 
 
 def error(output: np.ndarray, reference: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from compare import numbers
 
 from xformer import backends, blocks, cache, ops, params
 from xformer.config import PRESETS
-from xformer.precision import FP32
+from xformer.precision import FP32, INT8, INT32
 
 RNG = np.random.default_rng(2)
 CONFIG = PRESETS["bert-tiny"]
@@ -130,12 +130,26 @@ def test_embed_takes_ids_of_any_rank(xp):
 
 def test_memory_keeps_what_was_written(xp):
     config = PRESETS["gpt2-tiny"]
-    memory = cache.empty(xp, config, 2, 5).layers[0]
+    memory = cache.empty(xp, config, 2, 5, precision=FP32).layers[0]
     key, value = (RNG.standard_normal((2, config.heads, 2, config.width // config.heads)).astype(np.float32) for _ in "kv")
-    memory = memory.write(on(xp, key), on(xp, value))
+    memory = memory.write(on(xp, key), on(xp, value), FP32)
     np.testing.assert_array_equal(backends.to_numpy(memory.key)[:, :, :2], key)
     np.testing.assert_array_equal(backends.to_numpy(memory.value)[:, :, :2], value)
     assert (backends.to_numpy(memory.key)[:, :, 2:] == 0).all()
+
+
+@pytest.mark.parametrize("kept", [INT8, INT32], ids=["int8", "int32"])
+def test_narrow_memory_attends_as_states_that_are_narrowed_at_each_step(xp, kept):
+    """Bit for bit: a token's key and value have a scale of their own, whenever they are narrowed."""
+    sizes, (queries, keys, values) = PRESETS["gpt2-tiny"], RNG.standard_normal((3, 2, 4, 3, 16)).astype(np.float32)
+    assert (sizes.heads, sizes.width // sizes.heads) == (4, 16)
+    memory = cache.empty(xp, sizes, 2, 5, precision=kept).layers[0].write(on(xp, keys), on(xp, values), kept)
+    assert {str(x.dtype).rsplit(".")[-1] for x in (memory.key.values, memory.value.values)} == {kept.operand}
+    room = np.zeros((2, 4, 2, 16), np.float32)
+    wide = (on(xp, np.concatenate([x, room], axis=2)) for x in (keys, values))
+    mask = on(xp, np.arange(5) < 3)
+    got = blocks.attention(on(xp, queries), memory.key, memory.value, mask, kept)
+    np.testing.assert_array_equal(backends.to_numpy(got), backends.to_numpy(blocks.attention(on(xp, queries), *wide, mask, kept)))
 
 
 def test_visible_is_causal_and_leaves_out_padding(xp):

@@ -50,7 +50,7 @@ def full(model, mask):
 def cached(model, mask, capacity=PROMPT + STEPS, pieces=(PROMPT,)):
     """The same through the cache: the prompt in `pieces`, then token by token."""
     prefill, decode = bound(model, "prefill"), bound(model, "decode")
-    memory, start, found = cache.empty(model.xp, model.config, len(TOKENS), capacity), 0, []
+    memory, start, found = cache.empty(model.xp, model.config, len(TOKENS), capacity, precision=model.precision), 0, []
     for piece in pieces:
         part = slice(start, start + piece)
         logits, memory = prefill(model.params, on(model, TOKENS[:, part]), on(model, mask[:, part]), memory)

@@ -61,7 +61,7 @@ def test_models_of_equal_sizes_share_what_was_compiled():
 
 def test_C63_the_cache_is_donated():
     model = frontend.compile(xformer.init("gpt2-tiny", 0))
-    memory = cache.empty(model.xp, model.config, 2, 16)
+    memory = cache.empty(model.xp, model.config, 2, 16, precision=model.precision)
     _, after = model._run("prefill", jax.numpy.asarray(TOKENS), jax.numpy.asarray(MASK), memory)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(memory))
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(after))
@@ -97,7 +97,7 @@ def test_every_node_is_a_pytree(precision):
     assert len(leaves) == len(list(params.items(model.params)))
     again = jax.tree.unflatten(structure, leaves)
     assert list(params.leaves(again)) == list(params.leaves(model.params))
-    memory = cache.empty(jax.numpy, model.config, 1, 4)
+    memory = cache.empty(jax.numpy, model.config, 1, 4, precision=model.precision)
     assert jax.tree.structure(jax.tree.map(lambda leaf: leaf, memory)) == jax.tree.structure(memory)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors
 from jax import export as jax_export
 from tokenizers import Tokenizer, models, pre_tokenizers
 from typer.testing import CliRunner
@@ -109,7 +110,7 @@ def test_int32_is_refused_by_name(tmp_path):
 
 def test_another_format_is_refused(tmp_path):
     xformer.storage.write(tmp_path / "model", {"a": np.zeros(3, np.float32)}, {"format": "pt"})
-    with pytest.raises(ValueError, match="format 'pt', expected 'xformer-jax 2'"):
+    with pytest.raises(ValueError, match="format 'pt', expected 'xformer-jax 3'"):
         export.load(tmp_path / "model")
 
 
@@ -152,3 +153,12 @@ def test_a_fresh_process_without_xformer_runs_a_file_kept_from_an_earlier_versio
 def test_a_file_kept_from_an_earlier_version_still_generates():
     prompt = [[1, 2, 3], [4]]
     assert export.load(KEPT).generate(prompt, 8, stop=()) == xformer.init(SMALL, 7).generate(prompt, 8, stop=())
+
+
+@pytest.mark.parametrize("form", ["xformer-jax 1", "xformer-jax 2"])
+def test_a_narrow_decoder_with_a_wide_cache_is_refused(form, tmp_path):
+    with safetensors.safe_open(KEPT, framework="numpy") as file:
+        metadata = {**file.metadata(), "format": form, "precision": "int8"}
+    xformer.storage.write(tmp_path / "model", xformer.storage.read(KEPT), metadata)
+    with pytest.raises(ValueError, match="that of int8 is narrow from 'xformer-jax 3' on: compile it again"):
+        export.load(tmp_path / "model")

@@ -13,7 +13,7 @@ from xformer.annotations import Array, Bool, Float, Int
 from xformer.cache import Memory
 from xformer.config import Config
 from xformer.params import Spec, node
-from xformer.precision import Precision
+from xformer.precision import Precision, Quantized
 
 
 @node
@@ -88,15 +88,15 @@ def attend(
     """Multi-head self-attention, over `memory` when there is one. Returns its output and the memory with these tokens."""
     query, key, value = (split(precision.project(x, linear), heads) for linear in (p.query, p.key, p.value))
     if memory is not None:
-        memory = memory.write(key, value)
+        memory = memory.write(key, value, precision)
         key, value = memory.key, memory.value
     return precision.project(merge(attention(query, key, value, mask, precision)), p.output), memory
 
 
 def attention(
     query: Float[Array, "b h t e"],
-    key: Float[Array, "b g s e"],
-    value: Float[Array, "b g s u"],
+    key: Float[Array, "b g s e"] | Quantized,
+    value: Float[Array, "b g s u"] | Quantized,
     mask: Bool[Array, "..."] | None,
     precision: Precision,
     scale: float | None = None,
@@ -105,7 +105,8 @@ def attention(
 ) -> Float[Array, "b h t u"]:
     """softmax(query @ transpose(key) * scale + bias) @ value; a masked key weighs exactly 0, a row without keys gives zeros.
 
-    `scale` is 1 / sqrt(e) unless given. With fewer heads in `key` and `value`, each of them serves h / g neighbouring
+    `key` and `value` may be narrowed already, by `Precision.keep`. `scale` is 1 / sqrt(e) unless given. With fewer heads in
+    `key` and `value`, each of them serves h / g neighbouring
     queries (Ainslie et al. 2023, arXiv:2305.13245). `softcap` c makes scores c tanh(scores / c) before the bias is added
     (Gemma Team 2024, arXiv:2408.00118). Raises ValueError where g does not divide h.
     """

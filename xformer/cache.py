@@ -5,23 +5,31 @@ hold a token that may be attended to, `position` which column comes next.
 """
 
 import dataclasses
+from typing import Any
 
-from xformer import ops
+from xformer import ops, params
 from xformer.annotations import Array, Bool, Float, Int
-from xformer.params import node
+from xformer.config import Config
+from xformer.params import Spec, node
+from xformer.precision import FP32, Precision
 
 
 @node
 class Memory:
-    """The keys and values of one layer, and the column where the next ones go."""
+    """The keys and values (b, h, s, e) of one layer, as the precision keeps them, and the column where the next ones go."""
 
-    key: Float[Array, "b h s e"]
-    value: Float[Array, "b h s e"]
+    key: Any
+    value: Any
     position: Int[Array, ""]
 
-    def write(self, key: Float[Array, "b h t e"], value: Float[Array, "b h t e"]) -> "Memory":
+    def write(self, key: Float[Array, "b h t e"], value: Float[Array, "b h t e"], precision: Precision) -> "Memory":
         """With `key` and `value` in the next t columns; the memory it came from may be overwritten."""
-        return Memory(ops.write(self.key, key, self.position), ops.write(self.value, value, self.position), self.position)
+        key, value = precision.keep(key, value, self.key.shape[-2])
+        return Memory(self._written(self.key, key), self._written(self.value, value), self.position)
+
+    def _written(self, states, new):
+        parts = params.leaves(new)
+        return params.map(lambda path, leaf: ops.write(leaf, parts[path], self.position), states)
 
 
 @node
@@ -54,14 +62,21 @@ class Cache:
         return Cache(keys, values, self.real, self.position + tokens)
 
 
-def empty(xp, config, batch: int, capacity: int, device=None) -> Cache:
-    """A cache for `batch` rows of at most `capacity` columns. Raises ValueError when the model has fewer positions."""
+def spec(config: Config, batch: int, capacity: int, precision: Precision = FP32) -> Cache:
+    """The shapes and dtypes of a cache for `batch` rows of at most `capacity` columns."""
+    states = precision.stored(Spec((batch, config.heads, capacity, config.width // config.heads)))
+    return Cache((states,) * config.layers, (states,) * config.layers, Spec((batch, capacity), "bool"), Spec((), "int32"))
+
+
+def empty(xp, config: Config, batch: int, capacity: int, device=None, precision: Precision = FP32) -> Cache:
+    """A cache without tokens, for programs of this precision. Raises ValueError when the model has fewer positions."""
     if not 1 <= capacity <= config.positions:
         raise ValueError(f"a cache of {capacity} columns: the model has {config.positions} positions")
-    shape = (batch, config.heads, capacity, config.width // config.heads)
-    keys, values = (tuple(xp.zeros(shape, dtype=xp.float32, device=device) for _ in range(config.layers)) for _ in "kv")
-    real = xp.zeros((batch, capacity), dtype=xp.bool, device=device)
-    return Cache(keys, values, real, xp.zeros((), dtype=xp.int32, device=device))
+
+    def zeros(path: str, leaf: Spec) -> Any:
+        return xp.zeros(leaf.shape, dtype=ops.dtype(xp, leaf.dtype), device=device)
+
+    return params.map(zeros, spec(config, batch, capacity, precision))
 
 
 def visible(real: Bool[Array, "b s"], position: Int[Array, ""] | int, tokens: int) -> Bool[Array, "b 1 t s"]:

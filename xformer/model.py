@@ -181,7 +181,7 @@ class Model:
         return generation.steps(prefill, self._decode, plan.given, plan.count, plan.sampling, plan.ends, plan.to_text)
 
     def _prefill(self, tokens, mask, capacity):
-        memory = cache.empty(self.xp, self.config, len(tokens), capacity, self.device)
+        memory = cache.empty(self.xp, self.config, len(tokens), capacity, self.device, self.precision)
         logits, memory = self._run("prefill", self._array(tokens), self._array(mask), memory)
         return backends.to_numpy(logits), memory
 

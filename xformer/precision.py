@@ -34,6 +34,11 @@ class Quantized:
     values: Array
     scale: Array
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the values."""
+        return self.values.shape
+
 
 @dataclasses.dataclass(frozen=True)
 class Precision:
@@ -47,18 +52,22 @@ class Precision:
         """`x` as an operand of `project`: a weight, so that it is narrowed once and not at each call. Twice is as once."""
         return self.narrow(x)
 
-    def stored(self, weight: Spec) -> Any:
-        """The shapes and dtypes of what `prepare` returns."""
-        return Spec(weight.shape, self.operand)
+    def stored(self, x: Spec) -> Any:
+        """The shapes and dtypes of what `prepare` returns, and `keep` of either."""
+        return Spec(x.shape, self.operand)
 
     def project(self, x: Float[Array, "... k"], linear) -> Float[Array, "... n"]:
         """x @ transpose(linear.weight) + linear.bias; the weight is (n, k), prepared by this precision or in fp32."""
         y = self.contract(self.prepare(x), self.prepare(linear.weight))
         return y if linear.bias is None else y + linear.bias
 
-    def combine(self, weights: Float[Array, "b h t s"], value: Float[Array, "b h s e"]) -> Float[Array, "b h t e"]:
+    def combine(self, weights: Float[Array, "b h t s"], value: Float[Array, "b h s e"] | Quantized) -> Float[Array, "b h t e"]:
         """weights @ value: what a token gets from the tokens that it attends to."""
         return self.contract(weights, ops.namespace(value).matrix_transpose(value))
+
+    def keep(self, key: Float[Array, "b h t e"], value: Float[Array, "b h t u"], capacity: int) -> tuple[Any, Any]:
+        """Both as operands of contractions with up to `capacity` tokens: narrowed once, when they go into a cache."""
+        return self.narrow(key), self.narrow(value)
 
     def contract(self, a: Any, b: Any) -> Float[Array, "... m n"]:
         """a @ transpose(b), both narrowed, accumulated wide, returned in fp32; `a` is (..., m, k), `b` is (..., n, k)."""
@@ -87,8 +96,8 @@ class Integer(Precision):
         """The largest operand for which a sum of `terms` products fits the accumulator and the operand its dtype."""
         return 127 if self.operand == "int8" else math.isqrt((2**31 - 1) // max(terms, 1))
 
-    def stored(self, weight):
-        return Quantized(Spec(weight.shape, self.operand), Spec((*weight.shape[:-1], 1)))
+    def stored(self, x):
+        return Quantized(Spec(x.shape, self.operand), Spec((*x.shape[:-1], 1)))
 
     def prepare(self, x):
         return x if isinstance(x, Quantized) else self.narrow(rotate(x))
@@ -97,10 +106,13 @@ class Integer(Precision):
         # A scale for each token's value, moved into the token's weight: a masked token then has no influence on any scale.
         # And tokens that attract large weights tend to have small values (Xiao et al. 2023, arXiv:2309.17453): without the
         # values' size such a weight would round all others to 0.
-        transpose = ops.namespace(value).matrix_transpose
+        transpose = ops.namespace(weights).matrix_transpose
         value = self.narrow(value, terms=value.shape[-2])
         weights = self.narrow(weights * transpose(value.scale))
         return self._total(weights.values, transpose(value.values)) * weights.scale
+
+    def keep(self, key, value, capacity):
+        return self.narrow(key), self.narrow(value, terms=capacity)
 
     def narrow(self, x, terms=None):
         if isinstance(x, Quantized):

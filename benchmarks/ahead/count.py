@@ -58,22 +58,22 @@ def seconds(work: Work, chip: Chip) -> float:
 
 def _work(workload: Workload, precision: Precision, config: Config) -> Work:
     """What the traced program contracts; and each weight read once a pass, the cache once a step, the result written."""
-    function, arguments, moved = _program(workload, config)
+    function, arguments, moved = _program(workload, precision, config)
     tree = trees.prepared(config, precision)
     bound = functools.partial(function, config=config, precision=precision)
     operations = contractions(jax.make_jaxpr(bound)(tree, *arguments).jaxpr)
     return Work(dict(operations), weights(config, precision) + moved).times(workload.passes)
 
 
-def _program(workload: Workload, config: Config) -> tuple[Any, list, float]:
+def _program(workload: Workload, precision: Precision, config: Config) -> tuple[Any, list, float]:
     """What function, of which arguments, and how many bytes a pass moves beside the weights."""
     functions, batch, length = models.find(config.model_type), workload.batch, workload.length
     tokens, mask = jax.ShapeDtypeStruct((batch, length), jnp.int32), jax.ShapeDtypeStruct((batch, length), jnp.bool)
     if workload.kind == "encode":
         return functions.forward, [tokens, mask], 4 * batch * length * config.width
     capacity = length + (NEW if workload.kind == "decode" else 0)
-    memory = jax.eval_shape(lambda: cache.empty(jnp, config, batch, capacity))
-    moved = 4 * batch * config.vocab_size + sum(_bytes(leaf) for leaf in (*memory.keys, *memory.values))
+    memory = jax.eval_shape(lambda: cache.empty(jnp, config, batch, capacity, precision=precision))
+    moved = 4 * batch * config.vocab_size + sum(_bytes(leaf) for leaf in jax.tree.leaves((memory.keys, memory.values)))
     if workload.kind == "prefill":
         return functions.prefill, [tokens, mask, memory], moved
     return functions.decode, [jax.ShapeDtypeStruct((batch,), jnp.int32), memory], moved

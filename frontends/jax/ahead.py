@@ -43,7 +43,7 @@ def lower(
     these shapes finds again.
     """
     tree = trees.prepared(config, precision) if tree is None else tree
-    arguments = _arguments(config, batch, length, capacity, place)
+    arguments = _arguments(config, precision, batch, length, capacity, place)
     if name == "greedy":
         chosen = (arguments["tokens"], arguments["mask"], arguments["ending"], arguments["count"])
         return loop.jitted.lower(tree, *chosen, capacity=capacity, config=config, precision=precision)
@@ -65,12 +65,12 @@ def keep_compiled(folder: str | Path) -> None:
     compilation_cache.reset_cache()  # or a process that compiled something before would go on without
 
 
-def _arguments(config, batch, length, capacity, place) -> dict[str, Any]:
+def _arguments(config, precision, batch, length, capacity, place) -> dict[str, Any]:
     tokens = _shape((batch, length), jnp.int32, place("tokens"))
     found = {"tokens": tokens, "mask": _shape((batch, length), jnp.bool, place("tokens"))}
     found |= {"ending": _shape((config.vocab_size,), jnp.bool, None), "count": _shape((), jnp.int32, None)}
     if capacity is not None:
-        empty = jax.eval_shape(lambda: cache.empty(jnp, config, batch, capacity))
+        empty = jax.eval_shape(lambda: cache.empty(jnp, config, batch, capacity, precision=precision))
         found["memory"] = jax.tree.map(lambda leaf: _shape(leaf.shape, leaf.dtype, place("memory") if leaf.ndim else None), empty)
     return found
 

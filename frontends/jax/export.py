@@ -28,10 +28,10 @@ from xformer.frontends import SAVED
 from xformer.frontends.jax import loop, trees
 from xformer.frontends.jax.model import LENGTHS, Compiled
 from xformer.model import Model
-from xformer.precision import INT32, find
+from xformer.precision import FP32, INT32, find
 
-FORMAT, PLATFORMS = "xformer-jax 2", ("cpu", "cuda", "tpu")
-UNSIGNED = "xformer-jax 1"  # the first version: the same, without a digest
+FORMAT, PLATFORMS = "xformer-jax 3", ("cpu", "cuda", "tpu")
+UNSIGNED, EARLIER = "xformer-jax 1", "xformer-jax 2"  # without a digest; both with programs whose caches are fp32 in every precision
 EXPORTED = SAVED["jax"]
 PROGRAMS = {  # name: what it takes after the leaves; b batch, t tokens, s cache, v vocabulary
     "forward": ("tokens", "mask"),  # int32 (b, t), bool (b, t) -> (b, t, d) of an encoder, (b, t, v) of a decoder
@@ -56,7 +56,7 @@ def save(model: Model, folder: str | Path) -> None:
     names = _names(tree)
     tensors = {name: backends.to_numpy(leaf) for name, leaf in zip(names, jax.tree.leaves(tree), strict=True)}
     for name, function in _functions(model).items():
-        tensors[f"program.{name}"] = np.frombuffer(_exported(name, function, tree, model.config), np.uint8)
+        tensors[f"program.{name}"] = np.frombuffer(_exported(name, function, tree, model), np.uint8)
     config = json.dumps(dataclasses.asdict(model.config))
     metadata = {"format": FORMAT, "precision": model.precision.name, "config": config, "leaves": json.dumps(names)}
     metadata["digest"] = _digest(metadata, tensors)
@@ -82,9 +82,11 @@ def load(folder: str | Path, device: Any = None) -> "Exported":
     with safe_open(path, framework="numpy") as file:
         metadata = file.metadata() or {}
     written = metadata.pop("digest", None)
-    if metadata.get("format") not in (FORMAT, UNSIGNED):
+    if metadata.get("format") not in (FORMAT, EARLIER, UNSIGNED):
         raise ValueError(f"{path}: format {metadata.get('format')!r}, expected {FORMAT!r}")
-    if metadata["format"] == FORMAT and written != _digest(metadata, tensors):
+    if metadata["format"] != FORMAT and metadata["precision"] != FP32.name and "program.decode" in tensors:
+        raise ValueError(f"{path}: its cache is fp32, that of {metadata['precision']} is narrow from {FORMAT!r} on: compile it again")
+    if metadata["format"] != UNSIGNED and written != _digest(metadata, tensors):
         raise ValueError(f"{path} is not as it was written: its digest differs")
     device = backends.find_device(jnp, device)
     leaves = tuple(backends.from_numpy(jnp, tensors[name], device) for name in json.loads(metadata["leaves"]))
@@ -139,10 +141,10 @@ def _functions(model) -> dict[str, Callable]:
     return found
 
 
-def _exported(name, function, tree, config) -> bytearray:
+def _exported(name, function, tree, model) -> bytearray:
     structure = jax.tree.structure(tree)
-    arguments = _arguments(config, PROGRAMS[name])
-    memory = _structure(config)
+    arguments = _arguments(model.config, model.precision, PROGRAMS[name])
+    memory = _structure(model.config, model.precision)
 
     def flat(leaves, *arrays):
         *arrays, last = arrays
@@ -153,7 +155,7 @@ def _exported(name, function, tree, config) -> bytearray:
     return export.export(jax.jit(flat), platforms=PLATFORMS)(shapes, *arguments.values()).serialize()
 
 
-def _arguments(config, taken) -> dict[str, Any]:
+def _arguments(config, precision, taken) -> dict[str, Any]:
     """The shapes of what programs take, in the symbols b, t and s, constrained for a program that takes `taken`."""
     present = {letter for letter, names in (("t", {"tokens", "mask", "hidden"}), ("s", {"memory", "room"})) if names & set(taken)}
     constraints = [f"{letter} <= {config.positions}" for letter in sorted(present)] + ["t <= s"] * (len(present) == 2)
@@ -169,7 +171,8 @@ def _arguments(config, taken) -> dict[str, Any]:
         "room": shape((s,), jnp.bool),
     }
     if "memory" in taken:
-        found["memory"] = jax.tree.leaves(jax.eval_shape(lambda rows: cache.empty(jnp, config, *rows.shape), shape((b, s), jnp.bool)))
+        empty = jax.eval_shape(lambda rows: cache.empty(jnp, config, *rows.shape, precision=precision), shape((b, s), jnp.bool))
+        found["memory"] = jax.tree.leaves(empty)
     return {name: found[name] for name in taken}
 
 
@@ -188,13 +191,13 @@ def _callable(name, program):
         result = program.call(list(p), *arrays, last)
         if name not in ("prefill", "decode"):
             return result
-        return result[0], jax.tree.unflatten(_structure(config), result[1])
+        return result[0], jax.tree.unflatten(_structure(config, precision), result[1])
 
     return run
 
 
-def _structure(config):
-    return jax.tree.structure(jax.eval_shape(lambda: cache.empty(jnp, config, 1, 1)))
+def _structure(config, precision):
+    return jax.tree.structure(jax.eval_shape(lambda: cache.empty(jnp, config, 1, 1, precision=precision)))
 
 
 def _names(tree) -> list[str]:

@@ -57,7 +57,7 @@ def greedy(
         held, _ = lax.optimization_barrier((p, state.step))
         return record(state, *functions.decode(held, state.ids, state.memory, config=config, precision=precision))
 
-    memory = cache.empty(jnp, config, batch, capacity)
+    memory = cache.empty(jnp, config, batch, capacity, precision=precision)
     logits, memory = functions.prefill(p, tokens, mask, memory, config=config, precision=precision)
     rows = jnp.zeros(batch, jnp.int32)
     start = State(jnp.int32(0), rows, rows == 0, rows != 0, jnp.full((batch, capacity), -1, jnp.int32), memory)

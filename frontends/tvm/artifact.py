@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import xformer
-from xformer import checkpoint, models, params, storage
+from xformer import cache, checkpoint, models, params, storage
 from xformer import tokenizer as tokenizers
-from xformer.cache import Cache
 from xformer.config import Config
 from xformer.frontends.tvm import MANIFEST, processor, runtime, weights
 from xformer.frontends.tvm.model import CompiledModel
@@ -21,9 +20,9 @@ from xformer.frontends.tvm.processor import Processor
 from xformer.frontends.tvm.program import Output, Program
 from xformer.frontends.tvm.weights import Layout, PackedWeight
 from xformer.params import Spec
-from xformer.precision import PRECISIONS
+from xformer.precision import PRECISIONS, Precision
 
-FORMAT = 1
+FORMAT = 2  # 1: caches were fp32 in every precision
 WEIGHTS = "weights.safetensors"
 
 
@@ -105,7 +104,7 @@ def load(folder: str | Path) -> CompiledModel:
     config, precision = Config(**manifest["config"]), PRECISIONS[manifest["precision"]]
     tree = _tree(folder, manifest["parameters"], models.find(config.model_type).prepare(xformer.spec(config), precision.stored))
     specs = params.map(lambda path, leaf: weights.spec(leaf), tree)
-    programs = ((entry["function"], _program(folder, entry, specs, config)) for entry in manifest["programs"])
+    programs = ((entry["function"], _program(folder, entry, specs, config, precision)) for entry in manifest["programs"])
     return CompiledModel(config, tree, precision, tokenizers.load(folder, config.positions), made_for, None, programs)
 
 
@@ -146,20 +145,20 @@ def _tree(folder: Path, parameters: dict[str, Any], spec: Any) -> Any:
     return params.map(leaf, spec)
 
 
-def _program(folder: Path, entry: dict[str, Any], specs: Any, config: Config) -> Program:
+def _program(folder: Path, entry: dict[str, Any], specs: Any, config: Config, precision: Precision) -> Program:
     arguments = {path: Spec(tuple(shape), dtype) for path, (shape, dtype) in entry["arguments"].items()}
     result = {path: Output(tuple(shape), place, argument) for path, (shape, place, argument) in entry["result"].items()}
-    given = (specs, *_assembled(arguments, config))
-    return Program.load(folder / entry["library"], given, entry["inputs"], _assembled(result, config))
+    given = (specs, *_assembled(arguments, config, precision))
+    return Program.load(folder / entry["library"], given, entry["inputs"], _assembled(result, config, precision))
 
 
-def _assembled(leaves: dict[str, Any], config: Config) -> Any:
+def _assembled(leaves: dict[str, Any], config: Config, precision: Precision) -> Any:
     """The tree of these leaves: one alone, or a tuple of leaves and caches."""
     if "" in leaves:
         return leaves[""]
-    layers = (0,) * config.layers
     places = dict.fromkeys(path.split(".")[0] for path in leaves)
-    return params.map(lambda path, _: leaves[path], tuple(0 if place in leaves else Cache(layers, layers, 0, 0) for place in places))
+    memory = cache.spec(config, 1, 1, precision)
+    return params.map(lambda path, _: leaves[path], tuple(Spec(()) if place in leaves else memory for place in places))
 
 
 def _facts(path: Path) -> dict[str, Any]:

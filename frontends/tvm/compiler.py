@@ -5,8 +5,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from xformer import checks, params
-from xformer.cache import Cache
+from xformer import cache, checks, params
 from xformer.config import Config
 from xformer.frontends import precision_for
 from xformer.frontends.tvm import lengths, packing, runtime, weights
@@ -40,7 +39,7 @@ def compile(
     compiled = CompiledModel(model.config, tree, chosen, model.tokenizer, to.processor, make)
     compiled.records = known
     for shape in wanted:
-        for name, arguments in functions(model.config, hasattr(compiled.functions, "decode"), *shape):
+        for name, arguments in functions(model.config, chosen, hasattr(compiled.functions, "decode"), *shape):
             compiled.function(name).program(tree, arguments)
     return compiled
 
@@ -70,7 +69,7 @@ def asked(config: Config, batch: int, length: int, new: int = NEW) -> tuple[int,
     return batch, length, min(checks.count(new, "new tokens"), config.positions - length)
 
 
-def functions(config: Config, decodes: bool, batch: int, length: int, new: int) -> Iterator[tuple[str, tuple]]:
+def functions(config: Config, precision: Precision, decodes: bool, batch: int, length: int, new: int) -> Iterator[tuple[str, tuple]]:
     """Each of a model's functions that calls of this shape need, by name, with its arguments on the ladder as Specs.
 
     A decoder's prompts have at most `length` tokens and get at most `new` ones, in a cache of the rung that both need.
@@ -87,11 +86,6 @@ def functions(config: Config, decodes: bool, batch: int, length: int, new: int) 
             yield "logits", (hidden,)
         return
     for capacity in lengths.capacities(shape.length, new):
-        memory = _memory(config, shape.batch, capacity)
+        memory = cache.spec(config, shape.batch, capacity, precision)
         yield "prefill", (tokens, mask, memory)
         yield "decode", (Spec((shape.batch,), "int32"), memory)
-
-
-def _memory(config: Config, batch: int, capacity: int) -> Cache:
-    states = (Spec((batch, config.heads, capacity, config.width // config.heads)),) * config.layers
-    return Cache(states, states, Spec((batch, capacity), "bool"), Spec((), "int32"))

@@ -55,7 +55,7 @@ def explain(config: Config, shape: tuple[int, ...], precision: Precision, target
     """As `xformer.frontends.tvm.explain` says."""
     to, model = machine(target), models.find(config.model_type)
     tree = packing.specs(config, precision, to)
-    wanted = dict(compiler.functions(config, hasattr(model, "decode"), *compiler.asked(config, *shape)))
+    wanted = dict(compiler.functions(config, precision, hasattr(model, "decode"), *compiler.asked(config, *shape)))
     found: list[Explanation] = []
     known = load()
     for name, arguments in wanted.items():

@@ -167,7 +167,7 @@ def test_a_changed_or_truncated_manifest_is_refused(copy):
     with pytest.raises(ValueError, match="manifest.json: not JSON"):
         load(copy)
     path.write_text("{}")
-    with pytest.raises(ValueError, match="manifest.json: a compiled model of format None; known: 1"):
+    with pytest.raises(ValueError, match="manifest.json: a compiled model of format None; known: 2"):
         load(copy)
     path.unlink()
     with pytest.raises(FileNotFoundError, match="manifest.json: no such file"):

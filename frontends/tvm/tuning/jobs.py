@@ -42,5 +42,5 @@ def _of_model(config: Config, shapes: tuple, target: Target, precision: str | Pr
     chosen, module = precisions.find(precision), models.find(config.model_type)
     tree = packing.specs(config, chosen, machine(target))
     for shape in shapes:
-        for name, arguments in compiler.functions(config, hasattr(module, "decode"), *compiler.asked(config, *shape)):
+        for name, arguments in compiler.functions(config, chosen, hasattr(module, "decode"), *compiler.asked(config, *shape)):
             yield functools.partial(getattr(module, name), config=config, precision=chosen), (tree, *arguments)
