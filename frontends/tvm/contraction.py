@@ -17,6 +17,8 @@ from xformer.frontends.tvm.nodes import Node
 from xformer.frontends.tvm.target import Machine
 from xformer.frontends.tvm.weights import Layout
 
+FEW = 4  # rows: for so many it is better to read the right operand along its own rows than to pack it
+
 
 class Packed(Array):
     """A weight (n, k) whose buffer is packed: it can be contracted with and its rows can be taken, nothing else."""
@@ -99,6 +101,11 @@ def _side_by_side(lead: tuple[int, ...], m: int, tile: int, width: int, read: Ca
     return alternating
 
 
+def _halves(x: te.Tensor, half: int) -> Callable:
+    """The sums of the first `half` elements along the last axis and those that follow them."""
+    return lambda *index: x[index] + x[(*index[:-1], index[-1] + half)]
+
+
 def _layout(b: Array, machine: Machine) -> Layout:
     return b.layout if isinstance(b, Packed) else machine.layout(b.dtype)
 
@@ -117,17 +124,23 @@ class Contract(Node):
 
     def stage(self, buffers: Sequence[te.Tensor], machine: Machine) -> te.Tensor:
         a, b, *sums = self.operands
+        in_place = self.in_place(machine)
+        if in_place == "rows":
+            return self._along_rows(buffers, machine)
         (*_, m, k), n = a.shape, b.shape[-2]
         layout = _layout(b, machine)
         count, steps, columns, depth = layout.shape(n, k)
         left = self._left(buffers[0], machine, steps * depth)
-        right = buffers[1] if isinstance(b, Packed) else self._right(buffers[1], layout)
+        right = buffers[1] if isinstance(b, Packed) or in_place else self._right(buffers[1], layout)
         inner = te.reduce_axis((0, steps * depth), "k")
 
         def body(*index):
             *group, i, j = index
             x = left(*group, i, inner)
-            y = number(right[(*group, j // columns, inner // depth, j % columns, inner % depth)], b.dtype)
+            if in_place:
+                y = self._read(right, *group, j, inner)
+            else:
+                y = number(right[(*group, j // columns, inner // depth, j % columns, inner % depth)], b.dtype)
             return te.sum(x.astype(self.dtype) * y.astype(self.dtype), axis=inner)
 
         rows = -(-m // machine.rows(m)) * machine.rows(m)
@@ -140,6 +153,42 @@ class Contract(Node):
             return total[index] - tirx.const(layout.shift, self.dtype) * sums[0].at(buffers[2], [group[0] if group else 0, i, 0])
 
         return te.compute(self.shape, unshifted, name="contract")
+
+    def in_place(self, machine: Machine) -> str:
+        """How the right operand is read where it lies, since few rows would not repay packing it; "" where it is packed.
+
+        "rows": each sum runs along a row of it, in vectors. "columns": a vector of sums runs down columns that lie beside
+        each other, as over a packed panel.
+        """
+        a, b, *_ = self.operands
+        (*_, m, k), dot = a.shape, machine.dots[a.dtype]
+        if isinstance(b, Packed) or machine.gpu or dot.intrinsic or not a.dtype == b.dtype == dot.operand:
+            return ""
+        if b.strides[-1] == 1 and m <= FEW and k % machine.lanes == 0:
+            return "rows"
+        return "columns" if b.strides[-2] == 1 and m <= machine.rows(m) and b.shape[-2] % machine.layout(b.dtype).columns == 0 else ""
+
+    def _along_rows(self, buffers: Sequence[te.Tensor], machine: Machine) -> te.Tensor:
+        """As many partial sums as a vector has lanes, then halves of them added to each other."""
+        a, k, wide = self.operands[0], self.operands[0].shape[-1], machine.lanes
+        step = te.reduce_axis((0, k // wide), "k")
+
+        def partial(*index):
+            *group, i, j, lane = index
+            inner = step * wide + lane
+            return te.sum(a.at(buffers[0], [group[0] if group else 0, i, inner]) * self._read(buffers[1], *group, j, inner), axis=step)
+
+        sums = te.compute((*self.shape, wide), partial, name="partial")
+        while wide > 1:
+            wide //= 2
+            sums = te.compute((*self.shape, wide), _halves(sums, wide), name="halved")
+        return te.compute(self.shape, lambda *index: sums[(*index, 0)], name="contract")
+
+    def _read(self, buffer: te.Tensor, *index: Any) -> Any:
+        """An element of the right operand, from (*group, n, k)."""
+        b = self.operands[1]
+        *group, n, k = index
+        return b.at(buffer, [*(unravel(group[0], b.shape[:-2]) if group else []), n, k])
 
     def settle_for(self, machine: Machine) -> None:
         """Leave out the sums where the machine's layout has no shift."""
@@ -173,10 +222,4 @@ class Contract(Node):
         return lambda *index: number(widened[index], dot.operand)
 
     def _right(self, buffer: te.Tensor, layout: Layout) -> te.Tensor:
-        b = self.operands[1]
-
-        def read(*index):
-            *group, n, k = index
-            return b.at(buffer, [*(unravel(group[0], b.shape[:-2]) if group else []), n, k])
-
-        return panels(self.lead, b.shape[-2:], layout, lambda *index: bits(read(*index)))
+        return panels(self.lead, self.operands[1].shape[-2:], layout, lambda *index: bits(self._read(buffer, *index)))

@@ -12,7 +12,9 @@ from xformer import ops
 from xformer import precision as precisions
 from xformer.frontends import tvm as frontend
 from xformer.frontends.tvm import packing, target
+from xformer.frontends.tvm.building import build
 from xformer.frontends.tvm.tracing import trace
+from xformer.frontends.tvm.weights import PackedSpec, PackedWeight
 from xformer.params import Spec
 
 RNG = np.random.default_rng(0)
@@ -46,6 +48,44 @@ def test_contractions_of_any_size(run, size, dtype):
         else:
             # A partial sum grows as the root of its length and its rounding with it: over many terms the error grows as k.
             np.testing.assert_allclose(got, expected, atol=max(2e-6 * np.sqrt(k), 2e-7 * k), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int32"])
+@pytest.mark.parametrize("size", [(1, 128, 64), (1, 37, 64), (3, 33, 48), (4, 5, 16), (5, 40, 32), (1, 64, 50), (8, 64, 37), (1, 509, 32)])
+def test_few_rows_meet_keys_and_values_where_they_lie(run, size, dtype):
+    """The right operand as attention has it: keys, whose rows are contracted, and values, whose columns are."""
+    m, n, k = size
+    accumulate, wide = ("int32", np.int64) if "int" in dtype else ("float32", np.float64)
+    a, key = operands(dtype, (2, 3, m, k), (2, 3, n, k))
+    value = np.ascontiguousarray(np.swapaxes(key, -1, -2))
+    expected = a.astype(wide) @ np.swapaxes(key.astype(wide), -1, -2) * 2
+
+    def scores(a, key):
+        return ops.contract(a, key, accumulate) * 2
+
+    def combined(a, value):
+        return ops.contract(a, ops.namespace(a).matrix_transpose(value), accumulate) * 2
+
+    for got in (run(scores, a, key), run(combined, a, value)):
+        if "int" in dtype:
+            np.testing.assert_array_equal(got, expected)
+        else:
+            np.testing.assert_allclose(got, expected, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int32"])
+def test_a_head_over_a_prime_vocabulary(machine, rows, dtype):
+    """A packed weight whose last panel is mostly padding, and an inner size that is no multiple of anything."""
+    a, weight = operands(dtype, (rows, 37), (509, 37))
+    accumulate, wide = ("int32", np.int64) if "int" in dtype else ("float32", np.float64)
+    layout = machine.layout(dtype)
+    packed = build(lambda x: packing._packed(x, layout), (Spec(weight.shape, dtype),), machine).tensors(weight)
+    held = PackedWeight(packed, weight.shape, layout)
+    specs = Spec(a.shape, dtype), PackedSpec(weight.shape, layout.stored(dtype), layout=layout)
+    got = build(lambda a, w: ops.contract(a, w, accumulate), specs, machine)(a, held)
+    expected = a.astype(wide) @ weight.astype(wide).T
+    np.testing.assert_allclose(got, expected, rtol=0, atol=0 if "int" in dtype else 2e-4)
 
 
 def test_a_softmax_and_a_norm_with_quantisation_are_one_kernel_each(kernels):

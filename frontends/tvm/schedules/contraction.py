@@ -4,6 +4,7 @@ The tile's accumulators never leave the registers before bias, activation and re
 right operand go to the cores in turn, one or some at a time; they stay in the cache while all rows pass over them.
 """
 
+import math
 from typing import Any
 
 from tvm.s_tir import Schedule
@@ -13,12 +14,16 @@ from xformer.frontends.tvm.contraction import Packed
 from xformer.frontends.tvm.fusion import Kernel
 from xformer.frontends.tvm.schedules import intrinsics, loops, rows
 from xformer.frontends.tvm.target import Dot, Machine
-from xformer.frontends.tvm.tiling import Tiling
+from xformer.frontends.tvm.tiling import DEFAULT, Tiling
+
+READING = 8  # rows whose sums take as long as reading the right operand from beyond the second-level cache
 
 
 def tilings(kernel: Kernel, machine: Machine) -> list[Tiling]:
     """What tuning may choose from for a kernel, the untuned tiling first."""
     a, b, *_ = kernel.seed.operands
+    if kernel.seed.in_place(machine) == "rows":
+        return [DEFAULT]
     layout = b.layout if isinstance(b, Packed) else machine.layout(b.dtype)
     panels, steps, *_ = layout.shape(b.shape[-2], a.shape[-1])
     return list(tiling.space(a.shape[-2], panels, steps, machine.most_rows))
@@ -26,6 +31,9 @@ def tilings(kernel: Kernel, machine: Machine) -> list[Tiling]:
 
 def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
     """Tile `total`, fuse what follows it, and prepare its operands before it."""
+    if kernel.seed.in_place(machine) == "rows":
+        _along_rows(schedule)
+        return
     *others, store = loops.blocks(schedule)
     total = schedule.get_sblock("total")
     for block in others:
@@ -34,6 +42,30 @@ def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
         elif loops.name(schedule, block) != "total":
             schedule.compute_inline(block)
     _tile(schedule, total, store, machine.dots[kernel.seed.operands[0].dtype], machine)
+
+
+def _along_rows(schedule: Schedule) -> None:
+    """A vector of partial sums for each result, which stays in registers until it is one number."""
+    *others, store = loops.blocks(schedule)
+    sums = [block for block in others if loops.name(schedule, block).startswith(("partial", "halved"))]
+    for block in others:
+        if block not in sums:
+            schedule.compute_inline(block)
+    *outer, column = schedule.get_loops(store)
+    for block in reversed(sums):
+        schedule.compute_at(block, column, preserve_unit_loops=True)
+        schedule.set_scope(block, 0, "local")
+    row = schedule.fuse(*outer) if len(outer) > 1 else outer[0]
+    *_, lane, step = schedule.get_loops(sums[0])
+    work = [loops.extent(schedule, loop) for loop in (row, column, lane, step)]
+    if math.prod(work) >= loops.PARALLEL:
+        schedule.parallel(row)
+    schedule.reorder(step, lane)
+    schedule.vectorize(lane)
+    schedule.unroll(step)
+    schedule.vectorize(schedule.get_loops(schedule.decompose_reduction(sums[0], step))[-1])
+    for block in sums[1:]:
+        schedule.vectorize(schedule.get_loops(block)[-1])
 
 
 def _operand(schedule: Schedule, block: Any, machine: Machine) -> None:
@@ -69,7 +101,8 @@ def _tile(schedule: Schedule, total: Any, store: Any, dot: Dot, machine: Machine
     schedule.reverse_compute_at(store, near, preserve_unit_loops=True)
     loops.vectorize(schedule, schedule.get_loops(store)[-1], machine.lanes)
     outer = schedule.fuse(*groups, panel) if groups else panel
-    if count * loops.extent(schedule, outer) * loops.extent(schedule, near) * loops.extent(schedule, step) * 4 >= loops.PARALLEL:
+    steps = loops.extent(schedule, outer) * loops.extent(schedule, near) * loops.extent(schedule, step) * 4
+    if max(count, READING) * steps >= loops.PARALLEL:
         schedule.parallel(outer)  # before decompose_reduction, which it would refuse
     for loop in (again, row, vector):
         schedule.unroll(loop)
