@@ -136,15 +136,15 @@ for folder in sys.argv[1:]:
     except (ValueError, FileNotFoundError) as error:
         print(f"{type(error).__name__}: {error}".splitlines()[0])
 """
-EMPTY = {"dtype": "F32", "shape": [0, 2**40, 2**40], "data_offsets": [0, 0]}
+EMPTY = {
+    "a": {"dtype": "F32", "shape": [0, 2**40, 2**40], "data_offsets": [0, 0]},
+    "b": {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]},
+}
 ENORMOUS = {  # what a file may declare, and what is said
     "header": ({"model.safetensors": struct.pack("<Q", 2**62) + bytes(64)}, "not a whole safetensors file"),
     "header of 90 MB": ({"model.safetensors": struct.pack("<Q", 90_000_000) + bytes(64)}, "not a whole safetensors file"),
     "shape": ({"model.safetensors": {"a": {"dtype": "F32", "shape": [2**40, 2**20], "data_offsets": [0, 64]}}}, "not a whole safetensors"),
-    "empty shape": (
-        {"model.safetensors": {"a": EMPTY, "b": {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]}}},
-        "which NumPy has not",
-    ),
+    "empty shape": ({"model.safetensors": EMPTY}, "which NumPy has not"),
     "layers": ({"config.json": {"num_hidden_layers": 2**40}}, "num_hidden_layers = 1099511627776, but there are only"),
     "vocabulary": ({"config.json": {"vocab_size": 2**60}}, "tensors do not fit the config"),
     "width": ({"config.json": {"hidden_size": 2**50, "intermediate_size": 2**50}}, "tensors do not fit the config"),

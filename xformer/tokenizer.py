@@ -10,6 +10,8 @@ import numpy as np
 
 from xformer.checkpoint import read_json
 
+FILE = "tokenizer.json"  # all of a tokenizer but its options
+
 
 class Tokenizer:
     """A folder's tokenizer, which may be shared between threads."""
@@ -45,7 +47,7 @@ class Tokenizer:
     def files(self) -> dict[str, str]:
         """The texts to write beside saved weights, by file name."""
         options = self.options | {"model_max_length": self.limit}
-        return {"tokenizer.json": self.inner.to_str(pretty=True), "tokenizer_config.json": json.dumps(options, indent=2) + "\n"}
+        return {FILE: self.inner.to_str(pretty=True), "tokenizer_config.json": json.dumps(options, indent=2) + "\n"}
 
 
 def pad(rows: Sequence[Sequence[int]], pad_token: int = 0, left: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +120,7 @@ def _limit(folder, inner, options, positions):
 def _from_json(folder, options):
     from tokenizers import Tokenizer
 
-    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return Tokenizer.from_file(str(folder / FILE))
 
 
 def _from_word_pieces(folder, options):
@@ -135,4 +137,4 @@ def _from_byte_pairs(folder, options):
     return ByteLevelBPETokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), add_prefix_space=space)._tokenizer
 
 
-_KINDS = {("tokenizer.json",): _from_json, ("vocab.txt",): _from_word_pieces, ("vocab.json", "merges.txt"): _from_byte_pairs}
+_KINDS = {(FILE,): _from_json, ("vocab.txt",): _from_word_pieces, ("vocab.json", "merges.txt"): _from_byte_pairs}
