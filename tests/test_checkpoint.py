@@ -140,7 +140,7 @@ def test_pooler_and_head_are_what_the_file_has(folder):
         ),
         (BERT, {"is_decoder": True}, "is_decoder = True is not supported"),
         (BERT, {"hidden_act": "mish"}, "unknown activation 'mish'"),
-        (BERT, {"num_attention_heads": 5}, "width 64 is not a multiple of heads 5 .in config.json, width is hidden_size"),
+        (BERT, {"num_attention_heads": 5}, "width 64 is not a multiple of heads 5 .width is hidden_size"),
         (BERT, {"hidden_size": -64}, "width must be a positive integer, got -64"),
         (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True is not supported"),
         (GPT2, {"eos_token_id": [1, 2]}, r"eos_token_id = \[1, 2\] is not supported"),

@@ -37,19 +37,23 @@ def read(folder: str | Path) -> Checkpoint:
     or weights that do not fit the config: every missing, unexpected, mis-shaped or not finite tensor in one message.
     """
     folder = Path(folder)
-    options = read_json(folder / "config.json")
-    model = models.find(str(options.get("model_type")))
+    path = folder / "config.json"
+    options = read_json(path)
+    try:
+        model = models.find(str(options.get("model_type")))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     tensors = _tensors(folder)
     prepared = options.get("xformer")
     if prepared is None:
         tensors = _normalised(tensors, model, tied=options.get("tie_word_embeddings", True))
         present = {field: name in tensors for field, name in model.OPTIONAL.items()}
         precision, table = None, model.NAMES
-        config = _config(options, model, present, len(tensors))
+        config = _config(path, options, model, present, len(tensors))
         spec = model.spec(config)
     else:
-        (precision, present), table = _prepared(prepared, model, folder), None
-        config = _config(options, model, present, len(tensors))
+        (precision, present), table = _prepared(prepared, model, path), None
+        config = _config(path, options, model, present, len(tensors))
         spec = model.prepare(model.spec(config), precision.stored)
     tree, problems = names.gather(tensors, spec, table, exact=table is None)
     if problems:
@@ -106,33 +110,33 @@ def _refuse_another(folder: Path, options: dict[str, Any]) -> None:
             raise ValueError(f"{folder} holds another model, with {key} = {there[key]!r} and not {options[key]!r}: save to another folder")
 
 
-def _config(options, model, present, tensors: int) -> Config:
+def _config(path: Path, options, model, present, tensors: int) -> Config:
     for key, allowed in model.ONLY.items():
         if key in options and options[key] not in allowed:
-            raise ValueError(f"config.json: {key} = {options[key]!r} is not supported; supported: {', '.join(map(repr, allowed))}")
+            raise ValueError(f"{path}: {key} = {options[key]!r} is not supported; supported: {', '.join(map(repr, allowed))}")
     fields = {}
     for field, (key, *default) in model.CONFIG.items():
         if key not in options and not default:
-            raise ValueError(f"config.json: {key} is missing")
+            raise ValueError(f"{path}: {key} is missing")
         fields[field] = options.get(key, *default)
-    if fields["ffn"] is None:
+    if fields["ffn"] is None and type(fields["width"]) is int:
         fields["ffn"] = 4 * fields["width"]
     if isinstance(fields.get("eos_token"), list):
-        raise ValueError(f"config.json: eos_token_id = {fields['eos_token']!r} is not supported; supported: one integer or null")
+        raise ValueError(f"{path}: eos_token_id = {fields['eos_token']!r} is not supported; supported: one integer or null")
     try:
         config = Config(options["model_type"], **fields, **present)
     except ValueError as error:
         named = [f"{field} is {key}" for field, (key, *_) in model.CONFIG.items() if field in str(error).split()]
-        raise ValueError(f"{error} (in config.json, {', '.join(named)})") from error
+        raise ValueError(f"{path}: {str(error).removeprefix('config: ')} ({', '.join(named)})") from error
     if config.layers > tensors:  # before a tree of that many layers is made
-        raise ValueError(f"config.json: {model.CONFIG['layers'][0]} = {config.layers}, but there are only {tensors} tensors")
+        raise ValueError(f"{path}: {model.CONFIG['layers'][0]} = {config.layers}, but there are only {tensors} tensors")
     return config
 
 
-def _prepared(entry, model, folder) -> tuple[Precision, dict[str, bool]]:
+def _prepared(entry, model, path: Path) -> tuple[Precision, dict[str, bool]]:
     if not isinstance(entry, dict) or entry.get("format") != FORMAT or str(entry.get("precision")) not in PRECISIONS:
         known = f"format {FORMAT}, precision {', '.join(PRECISIONS)}"
-        raise ValueError(f"{folder}: prepared weights of an unknown kind: {entry}; known: {known}")
+        raise ValueError(f"{path}: prepared weights of an unknown kind: {entry}; known: {known}")
     return PRECISIONS[entry["precision"]], {field: bool(entry.get(field)) for field in model.OPTIONAL}
 
 
@@ -196,6 +200,6 @@ def _unpickled(path: Path) -> dict[str, np.ndarray]:
         raise ImportError(f"{path} needs `pip install torch`; model.safetensors does not") from error
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # torch raises many kinds
-        raise ValueError(f"{path}: not a file of weights alone ({str(error).splitlines()[0]})") from error
-    return {name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy() for name, tensor in tensors.items()}
+        return {name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy() for name, tensor in tensors.items()}
+    except Exception as error:  # torch raises many kinds, and what it reads may be something else than tensors by name
+        raise ValueError(f"{path}: not a file of weights alone ({' '.join(str(error).splitlines()[:1])})") from error

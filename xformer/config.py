@@ -30,6 +30,8 @@ class Config:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"config: {name} must be a positive integer, got {value!r}")
+        if type(self.token_types) is not int or self.token_types < 0:
+            raise ValueError(f"config: token_types must be an integer of at least 0, got {self.token_types!r}")
         if self.width % self.heads:
             raise ValueError(f"config: width {self.width} is not a multiple of heads {self.heads}")
         if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:

@@ -227,5 +227,5 @@ class Model:
     def _bind(self, name):
         if name not in self._bound:
             function = functools.partial(getattr(self.functions, name), config=self.config, precision=self.precision)
-            self._bound[name] = self.transform(function)
+            self._bound.setdefault(name, self.transform(function))  # the first of the threads that come at once
         return self._bound[name]

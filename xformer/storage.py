@@ -31,7 +31,7 @@ def read(path: Path, private: bool = False) -> dict[str, np.ndarray]:
     """The tensors of a safetensors file as read-only views of the mapped file: nothing is read before it is used.
 
     `private` views may be written to, which the file never sees: for libraries that take no read-only memory.
-    Raises ValueError when the file is truncated, corrupt, or holds a dtype that NumPy has not.
+    Raises ValueError when the file is truncated, corrupt, or holds a dtype or shape that NumPy has not.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -51,7 +51,13 @@ def read(path: Path, private: bool = False) -> dict[str, np.ndarray]:
     if foreign:
         raise ValueError(f"{path}: unsupported dtype {', '.join(sorted(foreign))}; supported: {', '.join(DTYPES)}")
     data = np.memmap(path, np.uint8, "c" if private else "r", offset=0) if header else np.empty(0, np.uint8)
-    return {name: _view(data, 8 + length, entry) for name, entry in header.items()}
+    found = {}
+    for name, entry in header.items():
+        try:
+            found[name] = _view(data, 8 + length, entry)
+        except ValueError as error:  # too many axes, or an empty one beside huge ones
+            raise ValueError(f"{path}: tensor {name!r} has the shape {entry['shape']}, which NumPy has not ({error})") from error
+    return found
 
 
 def _view(data, base, entry):

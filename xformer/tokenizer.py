@@ -1,13 +1,16 @@
 """Text to ids and back through the `tokenizers` library, as the files of a model's folder say."""
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from xformer.checkpoint import read_json
+
+FILE = "tokenizer.json"  # all of a tokenizer but its options
 
 
 class Tokenizer:
@@ -18,7 +21,7 @@ class Tokenizer:
         pad = options.get("pad_token")
         pad = pad.get("content") if isinstance(pad, dict) else pad
         if not isinstance(pad, str | None):
-            raise ValueError(f"tokenizer_config.json: pad_token must be a text, got {pad!r}")
+            raise ValueError(f"pad_token must be a text, got {pad!r}")
         self.pad_token = (inner.token_to_id(pad) if pad else None) or 0
         self.pad_left = options.get("padding_side") == "left"
         inner.no_padding()
@@ -27,9 +30,11 @@ class Tokenizer:
     def encode(self, texts: Sequence[str], truncate: bool = False) -> list[list[int]]:
         """The ids of each text, special tokens included.
 
-        A text of more than `limit` tokens is cut, keeping its special tokens, when `truncate` says so; else ValueError.
+        A text of more than `limit` tokens is cut, keeping its special tokens, when `truncate` says so; else ValueError,
+        and for a text with a word that the tokenizer has no token for.
         """
-        encodings = self.inner.encode_batch(list(texts))
+        with _naming("the texts cannot be encoded"):
+            encodings = self.inner.encode_batch(list(texts))
         for index, encoding in enumerate(encodings):
             if encoding.overflowing and not truncate:
                 raise ValueError(f"text {index} ({texts[index][:40]!r}...) has more than {self.limit} tokens, the limit of this model")
@@ -42,7 +47,7 @@ class Tokenizer:
     def files(self) -> dict[str, str]:
         """The texts to write beside saved weights, by file name."""
         options = self.options | {"model_max_length": self.limit}
-        return {"tokenizer.json": self.inner.to_str(pretty=True), "tokenizer_config.json": json.dumps(options, indent=2) + "\n"}
+        return {FILE: self.inner.to_str(pretty=True), "tokenizer_config.json": json.dumps(options, indent=2) + "\n"}
 
 
 def pad(rows: Sequence[Sequence[int]], pad_token: int = 0, left: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -66,12 +71,27 @@ def load(folder: str | Path, positions: int) -> Tokenizer | None:
     if build is None:
         return None
     try:
-        inner = build(folder, options)
+        with _naming(f"{folder}: not a valid tokenizer"):
+            inner = build(folder, options)
+            inner.encode("")  # a template of special tokens that are not defined shows only here
     except ImportError as error:
         raise ImportError("a tokenizer needs `pip install tokenizers`") from error
-    except Exception as error:  # tokenizers raises bare Exception
-        raise ValueError(f"{folder}: not a valid tokenizer ({error})") from error
-    return Tokenizer(inner, _limit(folder, inner, options, positions), options)
+    limit = _limit(folder, inner, options, positions)
+    with _naming(str(folder / "tokenizer_config.json")):
+        return Tokenizer(inner, limit, options)
+
+
+@contextlib.contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Raise ValueError for what `tokenizers` raises: bare Exceptions, and for some files panics, which are none."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{what} ({error})") from error
 
 
 def check_pooling(folder: str | Path) -> None:
@@ -100,7 +120,7 @@ def _limit(folder, inner, options, positions):
 def _from_json(folder, options):
     from tokenizers import Tokenizer
 
-    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return Tokenizer.from_file(str(folder / FILE))
 
 
 def _from_word_pieces(folder, options):
@@ -117,4 +137,4 @@ def _from_byte_pairs(folder, options):
     return ByteLevelBPETokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), add_prefix_space=space)._tokenizer
 
 
-_KINDS = {("tokenizer.json",): _from_json, ("vocab.txt",): _from_word_pieces, ("vocab.json", "merges.txt"): _from_byte_pairs}
+_KINDS = {(FILE,): _from_json, ("vocab.txt",): _from_word_pieces, ("vocab.json", "merges.txt"): _from_byte_pairs}

@@ -89,15 +89,22 @@ def load(folder: str | Path, device: Any = None) -> "Exported":
     if metadata["format"] != UNSIGNED and written != _digest(metadata, tensors):
         raise ValueError(f"{path} is not as it was written: its digest differs")
     device = backends.find_device(jnp, device)
-    leaves = tuple(backends.from_numpy(jnp, tensors[name], device) for name in json.loads(metadata["leaves"]))
-    programs = {
-        name.removeprefix("program."): export.deserialize(bytearray(tensor))
-        for name, tensor in tensors.items()
-        if name.startswith("program.")
-    }
-    config = Config(**json.loads(metadata["config"]))
+    try:
+        config = Config(**json.loads(metadata["config"]))
+        names = json.loads(metadata["leaves"])
+        if config.layers > len(names):  # before a tree of that many layers is made
+            raise ValueError(f"{config.layers} layers, but only {len(names)} weights")
+        leaves = tuple(backends.from_numpy(jnp, tensors[name], device) for name in names)
+        programs = {
+            name.removeprefix("program."): export.deserialize(bytearray(tensor))
+            for name, tensor in tensors.items()
+            if name.startswith("program.")
+        }
+        precision = find(metadata["precision"])
+    except Exception as error:  # the reader of a program's bytes raises many kinds
+        raise ValueError(f"{path}: not a file of exported programs ({type(error).__name__}: {error})") from error
     tokenizer = tokenizers.load(path.parent, config.positions)
-    return Exported(Model(config, leaves, find(metadata["precision"]), jnp, tokenizer, device, functions=_functions_of(programs)))
+    return Exported(Model(config, leaves, precision, jnp, tokenizer, device, functions=_functions_of(programs)))
 
 
 class Exported(Compiled):

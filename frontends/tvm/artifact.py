@@ -3,10 +3,12 @@
 Loading needs TVM's runtime and no compiler. Weights are mapped into memory: programs read them where they lie.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,16 +98,35 @@ def _named(folder: Path) -> set[str]:
 def load(folder: str | Path) -> CompiledModel:
     """As `xformer.frontends.tvm.load` says."""
     folder = Path(folder)
-    manifest = _manifest(folder)
-    for name, facts in manifest["files"].items():
-        _check(folder, name, facts)
-    made_for = Processor(**{**manifest["processor"], "features": tuple(manifest["processor"]["features"])})
-    processor.require(made_for, str(folder))
-    config, precision = Config(**manifest["config"]), PRECISIONS[manifest["precision"]]
-    tree = _tree(folder, manifest["parameters"], models.find(config.model_type).prepare(xformer.spec(config), precision.stored))
-    specs = params.map(lambda path, leaf: weights.spec(leaf), tree)
-    programs = ((entry["function"], _program(folder, entry, specs, config, precision)) for entry in manifest["programs"])
-    return CompiledModel(config, tree, precision, tokenizers.load(folder, config.positions), made_for, None, programs)
+    with _naming(folder):
+        manifest = _manifest(folder)
+        for name, facts in manifest["files"].items():
+            _check(folder, name, facts)
+        for name in (WEIGHTS, *(entry["library"] for entry in manifest["programs"])):  # nothing is loaded that was not checked
+            if name not in manifest["files"]:
+                raise ValueError(f"{name!r} is used, but is none of its files")
+        made_for = Processor(**{**manifest["processor"], "features": tuple(manifest["processor"]["features"])})
+        processor.require(made_for, str(folder))
+        config, precision = Config(**manifest["config"]), PRECISIONS[manifest["precision"]]
+        tokenizer = tokenizers.load(folder, config.positions) if tokenizers.FILE in manifest["files"] else None
+        tree = _tree(folder, manifest["parameters"], config, precision)
+        specs = params.map(lambda path, leaf: weights.spec(leaf), tree)
+        programs = [(entry["function"], _program(folder, entry, specs, config, precision)) for entry in manifest["programs"]]
+        return CompiledModel(config, tree, precision, tokenizer, made_for, None, programs)
+
+
+@contextlib.contextmanager
+def _naming(folder: Path) -> Iterator[None]:
+    """Raise ValueError, naming the manifest, for all that a manifest may lack or have of another kind, its digest being right."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, ValueError) and str(folder) in str(error):
+            raise
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise ValueError(f"{folder / MANIFEST}: not a manifest of this format ({kind}{error})") from error
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -133,16 +154,29 @@ def _check(folder: Path, name: str, facts: dict[str, Any]) -> None:
         raise ValueError(f"{path} is not as it was written: its hash differs from the one in {MANIFEST}")
 
 
-def _tree(folder: Path, parameters: dict[str, Any], spec: Any) -> Any:
+def _tree(folder: Path, parameters: dict[str, Any], config: Config, precision: Precision) -> Any:
     """The parameters as tensors over the mapped file; one that stands in two places is one tensor."""
+    if config.layers > len(parameters):  # before a tree of that many layers is made
+        raise ValueError(f"{config.layers} layers, but only {len(parameters)} parameters")
     tensors = {name: runtime.tensor(array) for name, array in storage.read(folder / WEIGHTS, private=True).items()}
 
-    def leaf(path: str, _: Any) -> Any:
+    def leaf(path: str, wanted: Spec) -> Any:
         entry = parameters[path]
         tensor = tensors[entry["stored"]]
-        return PackedWeight(tensor, tuple(entry["shape"]), Layout(*entry["layout"])) if "layout" in entry else tensor
+        if "layout" not in entry:
+            _fit(path, tensor, wanted.shape or (1,), wanted.dtype)
+            return tensor
+        layout = Layout(*entry["layout"])
+        _fit(path, tensor, layout.shape(*wanted.shape), layout.stored(wanted.dtype))
+        return PackedWeight(tensor, wanted.shape, layout)
 
-    return params.map(leaf, spec)
+    return params.map(leaf, models.find(config.model_type).prepare(xformer.spec(config), precision.stored))
+
+
+def _fit(path: str, tensor: Any, shape: tuple[int, ...], dtype: str) -> None:
+    found, stored = tuple(int(extent) for extent in tensor.shape), str(tensor.dtype)
+    if (found, stored) != (shape, dtype):
+        raise ValueError(f"{path} is {stored} of shape {found}; the config asks for {dtype} of shape {shape}")
 
 
 def _program(folder: Path, entry: dict[str, Any], specs: Any, config: Config, precision: Precision) -> Program:

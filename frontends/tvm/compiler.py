@@ -11,6 +11,7 @@ from xformer.frontends import precision_for
 from xformer.frontends.tvm import lengths, packing, runtime, weights
 from xformer.frontends.tvm.building import build
 from xformer.frontends.tvm.model import CompiledModel
+from xformer.frontends.tvm.namespace.manipulation import contiguous
 from xformer.frontends.tvm.program import Program
 from xformer.frontends.tvm.target import machine
 from xformer.frontends.tvm.tuning.records import Records, load
@@ -50,13 +51,16 @@ def jit(function: Callable, target: str | Mapping[str, Any] | None) -> Callable:
     to.require_programs()
     programs: dict[tuple, Program] = {}
 
+    def whole(*arguments: Any) -> Any:
+        return params.map(lambda path, x: contiguous(x), function(*arguments))
+
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
         specs = params.map(lambda path, leaf: weights.spec(leaf), arguments)
         key = tuple(params.items(specs))
         with runtime.COMPILING:
             if key not in programs:
-                programs[key] = build(function, specs, to)
+                programs[key] = build(whole, specs, to)
         return programs[key](*arguments)
 
     return call

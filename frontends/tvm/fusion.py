@@ -69,7 +69,7 @@ def deduplicate(nodes: Sequence[Node]) -> dict[Node, Node]:
     for node in nodes:
         for x in node.operands:
             x.node = stand_in.get(x.node, x.node)
-        key = (node.key, *(x.node.serial for x in node.operands))
+        key = (node.key, *(x.node.serial for x in node.operands)) if node.tensor is None else (node.serial,)  # values may differ
         stand_in[node] = node if isinstance(node, Write) else first.setdefault(key, node)
     return stand_in
 

@@ -59,10 +59,9 @@ class CompiledModel(Model):
         return None if self.build else max((shape.batch for shape in shapes), default=1)
 
     def _compiled(self, function: Any) -> "CompiledFunction":
-        """The hook of `Model`: each of the model's functions comes here once."""
+        """The hook of `Model`: each of the model's functions comes here at its first call."""
         name = function.func.__name__
-        self.compiled[name] = CompiledFunction(name, function, self.config, self.build)
-        return self.compiled[name]
+        return self.compiled.setdefault(name, CompiledFunction(name, function, self.config, self.build))  # two threads may come at once
 
     def save(self, folder: str | Path) -> None:
         """Write the programs that are compiled so far, with all that they need, to a folder that `load` reads.

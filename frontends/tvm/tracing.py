@@ -1,6 +1,7 @@
 """From a function and the shapes of its arguments to a Relax module of kernels, each with its schedule."""
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -61,7 +62,9 @@ def trace(function: Callable, arguments: tuple, machine: Machine, records: Recor
     result = function(*symbols)
     outputs = [leaf for _, leaf in params.items((result,)) if leaf is not None]
     for node in fusion.reachable(outputs):
-        if isinstance(node, Contract):
+        if not node.given and not math.prod(node.shape):  # nothing to compute
+            node.tensor, node.operands = tvm.runtime.empty(node.shape, node.dtype), ()
+        elif isinstance(node, Contract):
             node.settle_for(machine)
     nodes = fusion.reachable(outputs)
     stand_in = fusion.deduplicate(nodes)
@@ -96,9 +99,12 @@ def _module(inputs, groups, returned, functions) -> tuple[tvm.IRModule, dict[str
     variables: dict[Any, Any] = {node: relax.Var(f"x{place}", _type(node)) for place, node in enumerate(inputs)}
     arguments = list(variables.values())
     read = dict.fromkeys([*(node for kernel in groups for node in kernel.arguments), *returned])
-    variables |= {node: relax.const(node.tensor) for node in read if node.tensor is not None}
+    variables |= {node: relax.const(node.tensor) for node in read if node.tensor is not None and math.prod(node.shape)}
     with builder.function("main", arguments):
         with builder.dataflow():
+            for node in read:  # a constant without elements cannot be stored
+                if node.tensor is not None and node not in variables:
+                    variables[node] = builder.emit(relax.op.builtin.alloc_tensor(relax.ShapeExpr(node.shape), node.dtype, 0))
             for kernel in groups:
                 _emit(builder, kernel, variables, functions.find(kernel))
             # A function that only writes into its arguments still has to return them.

@@ -196,6 +196,41 @@ def test_a_traced_function_reads_arrays_that_it_did_not_get():
     np.testing.assert_array_equal(both[1], [[1, 2], [3, 4]])
 
 
+def test_a_traced_function_tells_arrays_of_one_shape_apart():
+    """Those that hold values, whether they were given or computed."""
+    one, other = xp.asarray([1.0, 2.0]), xp.asarray([10.0, 20.0])
+    np.testing.assert_array_equal(frontend.jit(lambda x: x + one * other)(np.zeros(2)), [10, 40])
+    one, other = one + 1.0, other + 1.0
+    np.asarray(one), np.asarray(other)
+    np.testing.assert_array_equal(frontend.jit(lambda x: x + one * other)(np.zeros(2)), [22, 63])
+
+
+def test_a_traced_function_may_return_views_and_its_arguments():
+    x = np.arange(6.0).reshape(2, 3)
+    for got, expected in zip(
+        frontend.jit(lambda x: (x, x.T, x[0], x[:, ::2], xp.zeros((2, 2))))(x), (x, x.T, x[0], x[:, ::2], np.zeros((2, 2))), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x,
+        lambda x: x.T + 1.0,
+        lambda x: xp.sum(x, axis=1),
+        lambda x: xp.sum(x, axis=0),
+        lambda x: x @ xp.ones((0, 3), dtype="float64"),
+        lambda x: xp.concat([x, xp.ones((2, 3), dtype="float64"), x + 1.0], axis=1),
+    ],
+)
+def test_a_traced_function_takes_and_returns_arrays_without_elements(function):
+    x = np.zeros((2, 0))
+    got, expected = frontend.jit(function)(x), np.asarray(function(xp.asarray(x)))
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
+
+
 def test_a_traced_array_has_no_values():
     with pytest.raises(TypeError, match="being traced has no values yet; it depends on 0"):
         frontend.jit(lambda x: x if x[0] > 0 else -x)(np.ones(3, np.float32))

@@ -11,6 +11,9 @@ import time
 
 import numpy as np
 import pytest
+from corrupting import changed, damaged
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import xformer
@@ -243,6 +246,21 @@ def test_a_damaged_file_is_named_with_its_line(kept, change, message):
     kept.path.write_text(kept.path.read_text() + json.dumps({**json.loads(records.line(record())), **change}) + "\n")
     with pytest.raises(ValueError, match=rf"records.jsonl, line 2: not a tuning record \(.*{message}"):
         records.load(kept.path)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_file_damaged_anywhere_gives_records_or_one_error(kept, data):
+    line = records.line(record())
+    other = data.draw(damaged((line * 2).encode()) | changed(line).map(lambda text: f"{text}\n{line}".encode()) | st.just(b"[" * 10**5))
+    kept.path.parent.mkdir(parents=True, exist_ok=True)
+    kept.path.write_bytes(other)
+    try:
+        found = records.load(kept.path, shipped=False).everything()
+    except ValueError as error:
+        assert f"{kept.path}, line " in str(error)  # noqa: PT017 - either outcome is right, but an error must name the line
+    else:
+        assert all(records.fastest([one]).gain >= 1 for one in found)
 
 
 def test_a_last_line_that_was_cut_off_is_left_out_and_no_other(kept):

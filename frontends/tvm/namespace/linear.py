@@ -57,9 +57,7 @@ def matmul(x1: Array, x2: Array, /) -> Array:
     lead = broadcast_shapes(a.shape[:-2], b.shape[:-2]) if a.ndim > 2 or b.ndim > 2 else ()
     a = astype(broadcast_to(a, (*lead, *a.shape[-2:])), own)
     b = matrix_transpose(astype(broadcast_to(b, (*lead, *b.shape[-2:])), own))
-    if not a.shape[-1]:
-        result = full((*a.shape[:-1], b.shape[-2]), 0, dtype=own)
-    elif own == "float32" and a.size and b.size:
+    if own == "float32" or not a.shape[-1]:
         result = contract(a, b, own)
     else:
         node = Product(a, b)
@@ -103,6 +101,8 @@ def contract(a: Array, b: Array, accumulate: str) -> Array:
     if not shared and a.shape[:-2] != b.shape[:-2]:
         lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
         a, b = broadcast_to(a, (*lead, *a.shape[-2:])), broadcast_to(b, (*lead, *b.shape[-2:]))
+    if not a.shape[-1]:
+        return full((*a.shape[:-1], b.shape[-2]), 0, dtype=accumulate)
     lead, (m, k), n = (1,) if shared else a.shape[:-2], a.shape[-2:], b.shape[-2]
     rows = a.size // k if shared else m
     left = reshape(contiguous(a), (math.prod(lead), rows, k))

@@ -148,7 +148,7 @@ def shortened(records: Records) -> list[Record]:
 def _whole(text: bytes) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -165,5 +165,5 @@ def _record(text: bytes, where: str) -> Record:
             if not isinstance(value[name], float) or not 0 < value[name] < float("inf"):
                 raise ValueError(f"{name} must be a positive number of seconds, got {value[name]!r}")
         return Record(**{**value, "tiling": tiling.read(value["tiling"])})
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not a tuning record ({error})") from error
