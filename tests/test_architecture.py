@@ -35,7 +35,7 @@ def imported(path):
 LAYERS = [  # from the bottom up: a module imports only from its own row and the rows above
     {"annotations", "backends"},
     {"ops", "params"},
-    {"config", "precision"},
+    {"config", "padding", "precision"},
     {"cache", "blocks", "names", "storage", "checks", "sampling"},
     {"models", "checkpoint", "tokenizer"},
     {"generate"},

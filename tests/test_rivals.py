@@ -15,7 +15,8 @@ MASK = np.arange(9) < np.array([[9], [4]])
 def test_the_encoder_by_hand(precision, dtype, atol):
     model = xformer.init("bert-tiny", 1, "jax")
     got = plain.bert(plain.weights(model.params, dtype), TOKENS, MASK, model.config, dtype)
-    np.testing.assert_allclose(got, xformer.init("bert-tiny", 1, "numpy", precision)(TOKENS, MASK), rtol=0, atol=atol)
+    expected = xformer.init("bert-tiny", 1, "numpy", precision)(TOKENS, MASK)
+    np.testing.assert_allclose(got[MASK], expected[MASK], rtol=0, atol=atol)
 
 
 def test_the_decoder_by_hand():

@@ -8,10 +8,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from xformer import ops, params
+from xformer import ops, padding, params
 from xformer.annotations import Array, Bool, Float, Int
 from xformer.cache import Memory
 from xformer.config import Config
+from xformer.padding import Places
 from xformer.params import Spec, node
 from xformer.precision import Precision, Quantized
 
@@ -56,11 +57,16 @@ class Block:
 Layers = Any  # tuple[Block, ...], or what else `ops.loop` takes
 
 
-def encoder(x: Float[Array, "b t d"], mask: Bool[Array, "..."], p: Block, config: Config, precision: Precision) -> Float[Array, "b t d"]:
-    """Post-norm block, as in BERT (Vaswani et al. 2017, arXiv:1706.03762): each sublayer is added, then normalised."""
+def encoder(
+    x: Float[Array, "b t d"], mask: Bool[Array, "..."], p: Block, config: Config, precision: Precision, places: Places | None = None
+) -> Float[Array, "b t d"]:
+    """Post-norm block, as in BERT (Vaswani et al. 2017, arXiv:1706.03762): each sublayer is added, then normalised.
+
+    With `places`, `x` is what `padding.unpad` made of a batch, and so is the result.
+    """
     given = x.dtype
     x = ops.widen(x)
-    y, _ = attend(x, mask, p.attention, config.heads, precision)
+    y, _ = attend(x, mask, p.attention, config.heads, precision, places=places)
     x = norm(x + y, p.attention_norm, config)
     x = norm(x + feed_forward(x, p, config, precision), p.ffn_norm, config)
     return ops.namespace(x).astype(x, given, copy=False)
@@ -83,14 +89,25 @@ def decoder(
 
 
 def attend(
-    x: Float[Array, "b t d"], mask: Bool[Array, "..."], p: Attention, heads: int, precision: Precision, memory: Memory | None = None
+    x: Float[Array, "b t d"],
+    mask: Bool[Array, "..."],
+    p: Attention,
+    heads: int,
+    precision: Precision,
+    memory: Memory | None = None,
+    places: Places | None = None,
 ) -> tuple[Float[Array, "b t d"], Memory | None]:
-    """Multi-head self-attention, over `memory` when there is one. Returns its output and the memory with these tokens."""
-    query, key, value = (split(precision.project(x, linear), heads) for linear in (p.query, p.key, p.value))
+    """Multi-head self-attention, over `memory` when there is one. Returns its output and the memory with these tokens.
+
+    With `places`, `x` is what `padding.unpad` made of a batch, and so is the output; the mask is that of the batch.
+    """
+    projected = (precision.project(x, linear) for linear in (p.query, p.key, p.value))
+    query, key, value = (split(padding.pad(y, places), heads) for y in projected)
     if memory is not None:
         memory = memory.write(key, value, precision)
         key, value = memory.key, memory.value
-    return precision.project(merge(attention(query, key, value, mask, precision)), p.output), memory
+    y = padding.unpad(merge(attention(query, key, value, mask, precision)), places)
+    return precision.project(y, p.output), memory
 
 
 def attention(

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from xformer import blocks, ops
+from xformer import blocks, ops, padding
 from xformer.annotations import Array, Bool, Float, Int
 from xformer.blocks import Linear, Norm
 from xformer.config import Config
@@ -66,15 +66,19 @@ def forward(
     config: Config,
     precision: Precision,
 ) -> Float[Array, "b t d"]:
-    """The hidden states after the last layer. Positions count from each row's first real token."""
-    xp = ops.namespace(tokens)
-    places = xp.clip(ops.count(tokens.shape[1], tokens)[None, :] - ops.first(mask)[:, None], 0, None)
-    x = blocks.embed(p.embedding.token, tokens) + blocks.embed(p.embedding.position, places)
+    """The hidden states after the last layer, zeros for padding. Positions count from each row's first real token."""
+    xp, found = ops.namespace(tokens), padding.places(mask)
+    positions = xp.clip(ops.count(tokens.shape[1], tokens)[None, :] - ops.first(mask)[:, None], 0, None)
+    x = blocks.embed(p.embedding.token, tokens) + blocks.embed(p.embedding.position, positions)
     x = x + (p.embedding.token_type[0, :] if token_types is None else blocks.embed(p.embedding.token_type, token_types))
-    x = blocks.norm(x, p.embedding.norm, config)
+    x = padding.unpad(blocks.norm(x, p.embedding.norm, config), found)
     keys = mask[:, None, None, :]
-    x, _ = ops.loop(lambda x, layer, _: (blocks.encoder(x, keys, layer, config, precision), None), x, p.layers, (None,) * config.layers)
-    return x
+
+    def step(x, layer, _):
+        return blocks.encoder(x, keys, layer, config, precision, found), None
+
+    x, _ = ops.loop(step, x, p.layers, (None,) * config.layers)
+    return xp.where(mask[:, :, None], padding.pad(x, found), 0.0)
 
 
 def embed(

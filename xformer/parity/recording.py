@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xformer import blocks, ops, params, precision
+from xformer import blocks, ops, padding, params, precision
 from xformer.blocks import Linear, Norm
 
 FUNCTIONS: dict[Any, dict[str, str]] = {  # what is wrapped where its callers look it up, and what it is called here
@@ -39,13 +39,15 @@ class Step:
 
 @contextlib.contextmanager
 def recording(tree: Any) -> Iterator[list[Step]]:
-    """The steps of what runs inside, on a model whose parameters are `tree`."""
+    """The steps of what runs inside, on a model whose parameters are `tree`: of whole batches, which have one shape everywhere."""
     recorder = Recorder(tree)
     with contextlib.ExitStack() as stack:
         for owner, labels in FUNCTIONS.items():
             for name, label in labels.items():
                 stack.callback(setattr, owner, name, getattr(owner, name))
                 setattr(owner, name, recorder.wrapped(getattr(owner, name), label))
+        stack.callback(setattr, padding, "places", padding.places)
+        padding.places = lambda mask: None
         stack.callback(ops.ACTIVATIONS.update, dict(ops.ACTIVATIONS))
         ops.ACTIVATIONS.update({name: recorder.wrapped(function, name) for name, function in ops.ACTIVATIONS.items()})
         yield recorder.steps
