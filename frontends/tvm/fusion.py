@@ -7,30 +7,46 @@ on the same rows: a softmax or a norm, with the quantisation after it, is one ke
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import te
 
 from xformer.frontends.tvm.array import Array
 from xformer.frontends.tvm.contraction import Contract, Pack
+from xformer.frontends.tvm.live import Live, lives
 from xformer.frontends.tvm.mixing import Mix
 from xformer.frontends.tvm.nodes import Elementwise, Node, Reduce, Write
+from xformer.frontends.tvm.padding import Scan, Unpad
 from xformer.frontends.tvm.target import Machine
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The node that a kernel starts at, all of its nodes in the order of their computation, and those that others read."""
+    """The node that a kernel starts at, all of its nodes in the order of their computation, and those that others read.
+
+    `live` are the rows of all results that anybody reads; None: all.
+    """
 
     seed: Node
     nodes: tuple[Node, ...]
     results: tuple[Node, ...]
+    live: Live | None = None
+
+    @property
+    def whole(self) -> "Kernel":
+        """The kernel that computes all rows."""
+        return replace(self, live=None)
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        """The nodes outside that those inside compute from."""
+        return tuple(dict.fromkeys(x.node for node in self.nodes for x in node.operands if x.node not in self.nodes))
 
     @property
     def arguments(self) -> tuple[Node, ...]:
         """The nodes outside whose buffers are read."""
-        return tuple(dict.fromkeys(x.node for node in self.nodes for x in node.operands if x.node not in self.nodes))
+        return tuple(dict.fromkeys((*self.reads, self.live.counts))) if self.live else self.reads
 
     @property
     def key(self) -> tuple:
@@ -38,12 +54,13 @@ class Kernel:
         places = {node: place for place, node in enumerate((*self.arguments, *self.nodes))}
         steps = tuple((node.key, *(places[x.node] for x in node.operands)) for node in self.nodes)
         arguments = tuple((node.shape, node.dtype) for node in self.arguments)
-        return arguments, steps, tuple(places[node] for node in self.results)
+        live = self.live and (places[self.live.counts], self.live.first, self.live.inner, self.live.length, self.live.outer)
+        return arguments, steps, tuple(places[node] for node in self.results), live
 
     def unscheduled(self, machine: Machine) -> Any:
-        """Its TE computes as one function."""
-        arguments = [te.placeholder(node.shape, node.dtype, name=f"x{place}") for place, node in enumerate(self.arguments)]
-        tensors = dict(zip(self.arguments, arguments, strict=True))
+        """Its TE computes as one function, of all rows."""
+        arguments = [te.placeholder(node.shape, node.dtype, name=f"x{place}") for place, node in enumerate(self.reads)]
+        tensors = dict(zip(self.reads, arguments, strict=True))
         for node in self.nodes:
             tensors[node] = node.stage([tensors[x.node] for x in node.operands], machine)
         function = te.create_prim_func([*arguments, *(tensors[node] for node in self.results)])
@@ -77,52 +94,75 @@ def deduplicate(nodes: Sequence[Node]) -> dict[Node, Node]:
 def kernels(nodes: Sequence[Node], outputs: Iterable[Node]) -> list[Kernel]:
     """The nodes, which are in program order, in kernels, which are in an order that may be run."""
     graph = _Graph(nodes, outputs)
+    read = lives(nodes, graph.outputs)
     result = []
     for place, seed in enumerate(nodes):
-        if seed in graph.taken or seed.given or (seed in graph.constant and seed not in graph.outputs):
+        if seed in graph.taken or seed.given or (seed in graph.again and seed not in graph.outputs):
             continue
-        rest = [node for node in nodes[place + 1 :] if node not in graph.taken and node not in graph.constant and not node.given]
+        rest = [node for node in nodes[place + 1 :] if node not in graph.taken and node not in graph.again and not node.given]
         members = graph.epilogue(seed, rest) if isinstance(seed, Contract) else graph.rows(seed, rest)
         graph.taken.update(members)
         results = tuple(node for node in members if graph.leaves(node, set(members)))
-        result.append(Kernel(seed, tuple(graph.with_constants(members)), results))
+        result.append(Kernel(seed, tuple(graph.with_inner(members)), results, _live(seed, {read.get(node) for node in results})))
     return result
+
+
+def _live(seed: Node, read: set[Live | None]) -> Live | None:
+    """The rows that a kernel may leave out by itself: those of all of its results, in a contraction at the end of each group."""
+    live = read.pop() if len(read) == 1 else None
+    if live is None or not isinstance(seed, Contract):
+        return None if isinstance(seed, Pack | Scan | Write) else live
+    return live if live.inner == 1 and live.length == seed.shape[-2] else None
 
 
 class _Graph:
     """The nodes with their readers, and which of them a kernel has taken.
 
-    `constant` nodes depend on no argument (positions, ones): each kernel that reads one computes it again.
+    Each kernel that reads one of the nodes `again` computes it again: those that depend on no argument (positions, ones), and
+    ways of reading: padding, and a copy of what is then read token by token.
     """
 
     def __init__(self, nodes: Sequence[Node], outputs: Iterable[Node]):
         self.outputs = set(outputs)
         self.taken: set[Node] = set()
         self.readers: dict[Node, set[Node]] = {node: set() for node in nodes}
-        self.constant: set[Node] = set()
+        self.again: set[Node] = set()
+        constant: set[Node] = set()
         for node in nodes:
             for x in node.operands:
                 self.readers[x.node].add(node)
-            if node.elementwise and not node.given and all(x.node in self.constant for x in node.operands):
-                self.constant.add(node)
+            if node.again or (node.elementwise and not node.given and all(x.node in constant for x in node.operands)):
+                self.again.add(node)
+                constant |= {node} if not node.again else set()
+        self.again |= {node for node in nodes if node.name == "copy" and self._only_unpadded(node)}
+
+    def _only_unpadded(self, node: Node) -> bool:
+        readers = self.readers[node]
+        return bool(readers) and node not in self.outputs and all(isinstance(reader, Unpad) for reader in readers)
 
     def leaves(self, node: Node, inside: set[Node]) -> bool:
         """Whether somebody outside needs the node's result."""
         return node in self.outputs or not self.readers[node] <= inside
 
-    def with_constants(self, members: Sequence[Node]) -> list[Node]:
-        """The members, and before them what constants they read."""
+    def with_inner(self, members: Sequence[Node]) -> list[Node]:
+        """The members, and before them what they read and compute again."""
         found: dict[Node, None] = {}
         pending = list(members)
         while pending:
             node = pending.pop()
             found[node] = None
-            pending += [x.node for x in node.operands if x.node in self.constant and x.node not in found]
+            pending += [x.node for x in node.operands if x.node in self.again and x.node not in found]
         return sorted(found, key=lambda node: node.serial)
 
     def available(self, node: Node, seed: Node, inside: set[Node]) -> bool:
-        """Whether all operands come from the kernel or from before it."""
-        return all(x.node in inside or x.node.serial < seed.serial or x.node in self.constant for x in node.operands)
+        """Whether all operands come from the kernel or from before it, as does what those need that are computed again."""
+
+        def there(x: Array) -> bool:
+            if x.node in self.again:
+                return x.node in inside or self.available(x.node, seed, set())
+            return x.node in inside or x.node.serial < seed.serial
+
+        return all(map(there, node.operands))
 
     def epilogue(self, seed: Node, rest: Sequence[Node]) -> list[Node]:
         """What follows a contraction element by element; the longest run that leaves through one node."""
@@ -142,7 +182,7 @@ class _Graph:
     def rows(self, seed: Node, rest: Sequence[Node]) -> list[Node]:
         """What works on the same rows as `seed`, and what is done to the same operands for one of those."""
         members, inside = [seed], {seed}
-        if isinstance(seed, Write | Pack):
+        if isinstance(seed, Write | Pack | Scan):
             return members
         reach = set(self.readers[seed])
         sources = {x.node for x in seed.operands}

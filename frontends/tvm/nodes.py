@@ -22,10 +22,10 @@ LONGEST = 64  # computes that follow each other before what holds values is comp
 class Node:
     """A compute and its operands. `elementwise`: each element of the result needs one element of each operand.
 
-    `symbolic`: it depends on an argument of a function that is being traced.
+    `symbolic`: it depends on an argument of a function that is being traced. `again`: whatever reads it computes it again.
     """
 
-    elementwise = False
+    elementwise = again = False
     tensor: Any = None  # the result, once there is one
     settle: Callable[[Array], Any] = staticmethod(lambda x: x)  # computes an array, where there is somebody who can
 

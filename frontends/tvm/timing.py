@@ -18,7 +18,7 @@ from xformer.frontends.tvm.fusion import Kernel
 from xformer.frontends.tvm.nodes import Indexed, Node, Write
 from xformer.frontends.tvm.target import Machine
 from xformer.frontends.tvm.tracing import trace
-from xformer.frontends.tvm.tuning.trial import build, values
+from xformer.frontends.tvm.tuning.trial import argument, build
 from xformer.frontends.tvm.weights import PackedSpec
 from xformer.params import Spec
 
@@ -121,7 +121,7 @@ def _times(function: Any, sets: Sequence[list[Any]]) -> list[float]:
 def _tensors(kernel: Kernel) -> list[Any]:
     draw = np.random.default_rng(0)
     nodes = kernel.arguments if isinstance(kernel.seed, Write) else (*kernel.arguments, *kernel.results)
-    return [runtime.tensor(values(draw, node.shape, node.dtype, indices=True)) for node in nodes]
+    return [argument(draw, node, indices=True) for node in nodes]
 
 
 def _operations(seed: Node) -> int:

@@ -15,6 +15,7 @@ from xformer.frontends.tvm.array import Array
 from xformer.frontends.tvm.contraction import Contract, Packed
 from xformer.frontends.tvm.fusion import Kernel
 from xformer.frontends.tvm.nodes import Input, Write
+from xformer.frontends.tvm.padding import Scan
 from xformer.frontends.tvm.program import Output
 from xformer.frontends.tvm.schedules import contraction
 from xformer.frontends.tvm.target import Machine
@@ -135,6 +136,8 @@ class _Functions:
         rule, computes, tiling = "write", None, None
         if isinstance(kernel.seed, Write):
             function = write_function(kernel.seed, self.machine.gpu)
+        elif isinstance(kernel.seed, Scan):
+            rule, function = "scan", kernel.seed.function(self.machine.gpu)
         else:
             rule, computes, machine = schedules.rule(kernel), kernel.unscheduled(self.machine), self.machine
             tiling = self._tiling(kernel, computes)

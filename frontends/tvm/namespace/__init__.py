@@ -123,6 +123,7 @@ from xformer.frontends.tvm.namespace.manipulation import (
     tile,
     unstack,
 )
+from xformer.frontends.tvm.namespace.padding import pad_tokens, places, unpad_tokens
 from xformer.frontends.tvm.namespace.picking import repeat, take, take_along_axis
 from xformer.frontends.tvm.namespace.reductions import (
     all,

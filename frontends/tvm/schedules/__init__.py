@@ -4,6 +4,7 @@ from typing import Any
 
 from tvm import s_tir
 
+from xformer.frontends.tvm import live
 from xformer.frontends.tvm.contraction import Contract, Pack
 from xformer.frontends.tvm.fusion import Kernel
 from xformer.frontends.tvm.schedules import contraction, gpu, rows
@@ -28,4 +29,8 @@ def apply(kernel: Kernel, function: Any, machine: Machine) -> Any:
     """The kernel's function, scheduled by its rule. A ScheduleError is a fault of the rule, never of the model."""
     schedule = s_tir.Schedule(function)
     (GPU if machine.gpu else CPU)[rule(kernel)](schedule, kernel, machine)
-    return schedule.mod["main"]
+    scheduled = schedule.mod["main"]
+    if kernel.live is None or machine.gpu:
+        return scheduled
+    place = kernel.arguments.index(kernel.live.counts)
+    return live.cut(scheduled, kernel.live, place, kernel.live.counts in kernel.reads)

@@ -9,11 +9,11 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
-from xformer.frontends.tvm import tiling
+from xformer.frontends.tvm import live, tiling
 from xformer.frontends.tvm.contraction import Packed
 from xformer.frontends.tvm.fusion import Kernel
 from xformer.frontends.tvm.schedules import intrinsics, loops, rows
-from xformer.frontends.tvm.target import Dot, Machine
+from xformer.frontends.tvm.target import Machine
 from xformer.frontends.tvm.tiling import DEFAULT, Tiling
 
 READING = 8  # rows whose sums take as long as reading the right operand from beyond the second-level cache
@@ -38,10 +38,10 @@ def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
     total = schedule.get_sblock("total")
     for block in others:
         if loops.name(schedule, block) in ("alternate", "widen", "pack"):
-            _operand(schedule, block, machine)
+            _operand(schedule, kernel, block, machine)
         elif loops.name(schedule, block) != "total":
             schedule.compute_inline(block)
-    _tile(schedule, total, store, machine.dots[kernel.seed.operands[0].dtype], machine)
+    _tile(schedule, kernel, total, store, machine)
 
 
 def _along_rows(schedule: Schedule) -> None:
@@ -68,7 +68,7 @@ def _along_rows(schedule: Schedule) -> None:
         schedule.vectorize(schedule.get_loops(block)[-1])
 
 
-def _operand(schedule: Schedule, block: Any, machine: Machine) -> None:
+def _operand(schedule: Schedule, kernel: Kernel, block: Any, machine: Machine) -> None:
     """Widening or copying the left operand, or packing the right one: a pass of its own, its outer loops in parallel."""
     nest = schedule.get_loops(block)
     if loops.name(schedule, block) == "pack":
@@ -76,8 +76,12 @@ def _operand(schedule: Schedule, block: Any, machine: Machine) -> None:
         rows.parallel(schedule, block)
         return
     alternates = loops.name(schedule, block) == "alternate"
+    steps = 0
     if len(nest) == (4 if alternates else 3):
+        steps = loops.extent(schedule, nest[1])
         schedule.fuse(*nest[:2])
+    if kernel.live:
+        live.mark(schedule, schedule.get_loops(block)[0], loops.extent(schedule, nest[-1]) if alternates else 1, steps)
     rows.parallel(schedule, block)
     if alternates:
         schedule.unroll(schedule.get_loops(block)[-1])
@@ -85,7 +89,8 @@ def _operand(schedule: Schedule, block: Any, machine: Machine) -> None:
     loops.vectorize(schedule, schedule.get_loops(block)[-1], machine.lanes)
 
 
-def _tile(schedule: Schedule, total: Any, store: Any, dot: Dot, machine: Machine) -> None:
+def _tile(schedule: Schedule, kernel: Kernel, total: Any, store: Any, machine: Machine) -> None:
+    dot = machine.dots[kernel.seed.operands[0].dtype]
     left, right = (str(region.source.dtype) for region in schedule.get(total).reads)
     *groups, i, j, k = schedule.get_loops(total)
     count = loops.extent(schedule, i)
@@ -100,9 +105,16 @@ def _tile(schedule: Schedule, total: Any, store: Any, dot: Dot, machine: Machine
     schedule.set_scope(total, 0, "local")
     schedule.reverse_compute_at(store, near, preserve_unit_loops=True)
     loops.vectorize(schedule, schedule.get_loops(store)[-1], machine.lanes)
-    outer = schedule.fuse(*groups, panel) if groups else panel
-    steps = loops.extent(schedule, outer) * loops.extent(schedule, near) * loops.extent(schedule, step) * 4
-    if max(count, READING) * steps >= loops.PARALLEL:
+    panels = loops.extent(schedule, panel)
+    # Where cores take groups in turn, a core keeps all panels of one, unless there are too few groups.
+    apart = bool(groups and kernel.live) and loops.extent(schedule, groups[0]) >= 4 * machine.cores
+    outer = groups[0] if apart else schedule.fuse(*groups, panel) if groups else panel
+    if kernel.live:
+        live.mark(schedule, row_tile, machine.rows(count))
+        if groups:
+            live.mark_groups(schedule, outer, 1 if apart else panels, count)
+    work = loops.extent(schedule, outer) * (panels if apart else 1) * loops.extent(schedule, near) * loops.extent(schedule, step) * 4
+    if max(count, READING) * work >= loops.PARALLEL:
         schedule.parallel(outer)  # before decompose_reduction, which it would refuse
     for loop in (again, row, vector):
         schedule.unroll(loop)

@@ -4,16 +4,19 @@ All computes of the kernel run under one loop over rows, so that what they hand 
 is cheap to compute again, or is read once, is not stored at all.
 """
 
+import math
 from typing import Any
 
 from tvm.s_tir import Schedule
 
-from xformer.frontends.tvm import exchange
+from xformer.frontends.tvm import exchange, live
 from xformer.frontends.tvm.fusion import Kernel
 from xformer.frontends.tvm.mixing import IN_LANES, STRIDED
 from xformer.frontends.tvm.nodes import STORED, VECTORS
 from xformer.frontends.tvm.schedules import loops
 from xformer.frontends.tvm.target import Machine
+
+NEIGHBOURS = 16  # rows
 
 
 def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
@@ -24,8 +27,8 @@ def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
         if schedule.get_producers(block):
             schedule.reverse_compute_at(block, schedule.get_loops(first)[0], preserve_unit_loops=True)
         else:
-            parallel(schedule, block)
-    parallel(schedule, first)
+            _over_rows(schedule, kernel, block)
+    _over_rows(schedule, kernel, first)
     for block in [first, *rest]:
         exchanges = loops.name(schedule, block).startswith(IN_LANES)
         if exchanges:
@@ -38,6 +41,15 @@ def apply_flat(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
     (block,) = loops.blocks(schedule)
     parallel(schedule, block)
     schedule.vectorize(schedule.fuse(*schedule.get_loops(block)[-2:]))
+
+
+def _over_rows(schedule: Schedule, kernel: Kernel, block: Any) -> None:
+    """The block's rows on all cores; where not all of them are read, a few neighbours at once, whose first one decides."""
+    if kernel.live:
+        some = math.gcd(kernel.live.inner * kernel.live.length, NEIGHBOURS)
+        outer, _ = schedule.split(schedule.get_loops(block)[0], [None, some])
+        live.mark(schedule, outer, some)
+    parallel(schedule, block)
 
 
 def parallel(schedule: Schedule, block: Any) -> None:

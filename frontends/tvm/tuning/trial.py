@@ -10,6 +10,8 @@ import tvm
 
 from xformer.frontends.tvm import runtime, schedules
 from xformer.frontends.tvm.fusion import Kernel
+from xformer.frontends.tvm.nodes import Node
+from xformer.frontends.tvm.padding import Scan
 from xformer.frontends.tvm.target import Machine
 from xformer.frontends.tvm.tiling import Tiling
 
@@ -21,9 +23,9 @@ class Bench:
     """A kernel on the bench: its arguments, and what it is to give."""
 
     def __init__(self, kernel: Kernel, machine: Machine):
-        self.kernel, self.machine = kernel, machine
+        self.kernel, self.machine = kernel.whole, machine
         draw = np.random.default_rng(0)
-        self.arguments = [runtime.tensor(values(draw, node.shape, node.dtype)) for node in kernel.arguments]
+        self.arguments = [argument(draw, node) for node in self.kernel.arguments]
         self.wanted = [x.copy() for x in self.run(build(kernel.unscheduled(machine), machine))]
 
     def build(self, chosen: Tiling) -> Any:
@@ -80,6 +82,12 @@ def build(function: Any, machine: Machine) -> Any:
     """A scheduled function, compiled alone."""
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     return tvm.compile(module, machine.target)["main"]
+
+
+def argument(draw: np.random.Generator, node: Node, indices: bool = False) -> Any:
+    """A tensor for an argument of a kernel: what a scan finds where there is no padding, else `values`."""
+    found = node.of_whole() if isinstance(node, Scan) else values(draw, node.shape, node.dtype, indices)
+    return runtime.tensor(found)
 
 
 def values(draw: np.random.Generator, shape: tuple[int, ...], dtype: str, indices: bool = False) -> np.ndarray:
