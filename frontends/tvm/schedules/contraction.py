@@ -112,7 +112,7 @@ def _tile(schedule: Schedule, kernel: Kernel, total: Any, store: Any, machine: M
     if kernel.live:
         live.mark(schedule, row_tile, machine.rows(count))
         if groups:
-            live.mark_groups(schedule, outer, 1 if apart else panels, count)
+            live.mark_groups(schedule, outer, 1 if apart else panels, kernel.live.length)
     work = loops.extent(schedule, outer) * (panels if apart else 1) * loops.extent(schedule, near) * loops.extent(schedule, step) * 4
     if max(count, READING) * work >= loops.PARALLEL:
         schedule.parallel(outer)  # before decompose_reduction, which it would refuse
