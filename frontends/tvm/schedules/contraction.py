@@ -107,7 +107,7 @@ def _tile(schedule: Schedule, kernel: Kernel, total: Any, store: Any, machine: M
     loops.vectorize(schedule, schedule.get_loops(store)[-1], machine.lanes)
     panels = loops.extent(schedule, panel)
     # Where cores take groups in turn, a core keeps all panels of one, unless there are too few groups.
-    apart = bool(groups and kernel.live) and loops.extent(schedule, groups[0]) >= 4 * machine.cores
+    apart = bool(groups and kernel.live) and loops.extent(schedule, groups[0]) >= rows.TURNS * machine.cores
     outer = groups[0] if apart else schedule.fuse(*groups, panel) if groups else panel
     if kernel.live:
         live.mark(schedule, row_tile, machine.rows(count))

@@ -17,6 +17,7 @@ from xformer.frontends.tvm.schedules import loops
 from xformer.frontends.tvm.target import Machine
 
 NEIGHBOURS = 16  # rows
+TURNS = 4  # of a core at least, so that all have about as much to do
 
 
 def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
@@ -27,8 +28,8 @@ def apply(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
         if schedule.get_producers(block):
             schedule.reverse_compute_at(block, schedule.get_loops(first)[0], preserve_unit_loops=True)
         else:
-            _over_rows(schedule, kernel, block)
-    _over_rows(schedule, kernel, first)
+            _over_rows(schedule, kernel, block, machine)
+    _over_rows(schedule, kernel, first, machine)
     for block in [first, *rest]:
         exchanges = loops.name(schedule, block).startswith(IN_LANES)
         if exchanges:
@@ -43,12 +44,19 @@ def apply_flat(schedule: Schedule, kernel: Kernel, machine: Machine) -> None:
     schedule.vectorize(schedule.fuse(*schedule.get_loops(block)[-2:]))
 
 
-def _over_rows(schedule: Schedule, kernel: Kernel, block: Any) -> None:
-    """The block's rows on all cores; where not all of them are read, a few neighbours at once, whose first one decides."""
+def _over_rows(schedule: Schedule, kernel: Kernel, block: Any, machine: Machine) -> None:
+    """The block's rows on all cores; where not all are read, some neighbours at once, of whom the first decides.
+
+    Cores then take turns: with whole sequences, which lie in memory one after the other, unless those are too few.
+    """
     if kernel.live:
-        some = math.gcd(kernel.live.inner * kernel.live.length, NEIGHBOURS)
-        outer, _ = schedule.split(schedule.get_loops(block)[0], [None, some])
-        live.mark(schedule, outer, some)
+        row = schedule.get_loops(block)[0]
+        count, sequence = loops.extent(schedule, row), kernel.live.inner * kernel.live.length
+        some = math.gcd(sequence, NEIGHBOURS)
+        turn = sequence if count >= TURNS * machine.cores * sequence else some
+        outer, inner, _ = schedule.split(row, [None, turn // some, some])
+        live.mark_groups(schedule, outer, 1, turn)
+        live.mark(schedule, inner, some)
     parallel(schedule, block)
 
 
