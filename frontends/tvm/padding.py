@@ -44,26 +44,27 @@ class Scan(Node):
         """The kernel, which TE cannot express: what it has counted so far says where it writes."""
         batch, length = self.mask_shape
         first, second, shape = 1 + batch, 1 + batch + batch * length, self.shape
-        outer = functools.partial(T.thread_binding, thread="threadIdx.x") if gpu else T.serial
+        block, thread = (functools.partial(T.thread_binding, thread=f"{axis}Idx.x") if gpu else T.serial for axis in ("block", "thread"))
 
         @T.prim_func(s_tir=True)
         def scan(mask_handle: T.handle, found_handle: T.handle):
             M = T.match_buffer(mask_handle, (batch, length), "bool")
             F = T.match_buffer(found_handle, shape, "int32")
-            for _ in outer(1):
-                F[0, 0] = 0
-                for row in T.serial(batch):
-                    F[0, 1 + row] = 0
-                    for column in T.serial(length):
-                        if M[row, column]:
-                            F[0, first + F[0, 0]] = row * length + column
-                            F[0, second + row * length + column] = F[0, 0]
-                            F[0, 0] = F[0, 0] + 1
-                            F[0, 1 + row] = column + 1
-                        else:
-                            F[0, second + row * length + column] = 0
-                for rest in T.serial(batch * length - F[0, 0]):
-                    F[0, first + F[0, 0] + rest] = 0
+            for _ in block(1):
+                for _ in thread(1):
+                    F[0, 0] = 0
+                    for row in T.serial(batch):
+                        F[0, 1 + row] = 0
+                        for column in T.serial(length):
+                            if M[row, column]:
+                                F[0, first + F[0, 0]] = row * length + column
+                                F[0, second + row * length + column] = F[0, 0]
+                                F[0, 0] = F[0, 0] + 1
+                                F[0, 1 + row] = column + 1
+                            else:
+                                F[0, second + row * length + column] = 0
+                    for rest in T.serial(batch * length - F[0, 0]):
+                        F[0, first + F[0, 0] + rest] = 0
 
         return scan.without_attr("global_symbol").with_attr("tirx.noalias", True)
 

@@ -74,6 +74,7 @@ def trace(function: Callable, arguments: tuple, machine: Machine, records: Recor
     nodes = fusion.reachable(outputs)
     inputs = tuple(node for node in nodes if isinstance(node, Input))
     groups = fusion.kernels(nodes, [x.node for x in outputs])
+    groups = [kernel.whole for kernel in groups] if machine.gpu else groups
     returned = list(dict.fromkeys(x.node for x in outputs if not isinstance(x.node, Write | Input)))
     module, distinct = _module(inputs, groups, returned, _Functions(machine, records or Records()))
 

@@ -30,7 +30,7 @@ def apply(kernel: Kernel, function: Any, machine: Machine) -> Any:
     schedule = s_tir.Schedule(function)
     (GPU if machine.gpu else CPU)[rule(kernel)](schedule, kernel, machine)
     scheduled = schedule.mod["main"]
-    if kernel.live is None or machine.gpu:
+    if kernel.live is None:
         return scheduled
     place = kernel.arguments.index(kernel.live.counts)
     return live.cut(scheduled, kernel.live, place, kernel.live.counts in kernel.reads)
