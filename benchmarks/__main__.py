@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks import cells, console, facts, report, run, summary, workloads
+from benchmarks import cells, console, facts, ragged, report, run, summary, workloads
 from benchmarks.workloads import Workload
 from xformer.precision import PRECISIONS
 
@@ -75,6 +75,27 @@ def show_again(
         raise typer.BadParameter(str(problem)) from problem
     for result in results:
         typer.echo(summary.table(result) if short else report.markdown(result))
+
+
+@app.command("ragged")
+def padding(
+    namespace: Annotated[str, typer.Option(help="the library")] = "tvm",
+    precision: Annotated[list[str] | None, typer.Option(help="only this one; may be repeated")] = None,
+    model: Annotated[str, typer.Option(help="an encoder's preset")] = "bert-base",
+    budget: Annotated[float, typer.Option(min=0.1, help="seconds that each of both batches may take")] = 8.0,
+) -> None:
+    """Measure what padding costs: texts of many lengths beside a batch of the longest, in one program."""
+    found, left_out = cells.runners("cpu", [namespace])
+    if not found:
+        raise typer.BadParameter(left_out.get(namespace, "unknown"), param_hint="--namespace")
+    tokens = ragged.real()
+    typer.echo(f"{model} {tokens.shape[0]}x{tokens.shape[1]}, {tokens.sum()} of {tokens.size} tokens are real ({tokens.mean():.3f})")
+    precisions = console.chosen("--precision", precision, PRECISIONS)
+    try:
+        for name, ratio in ragged.ratios(workloads.preset(model), found[0], precisions, budget):
+            typer.echo(f"{name:6}{1e3 * ratio.whole:9.1f} ms whole {1e3 * ratio.padded:9.1f} ms padded   {ratio.share:.3f} of the whole")
+    except RuntimeError as problem:
+        raise typer.BadParameter(str(problem), param_hint="--budget") from problem
 
 
 def _selected(every: list[Workload], parts: Sequence[str] | None) -> list[Workload]:

@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import xformer
-from benchmarks import cells, facts, measure, report, run, summary, workloads
+from benchmarks import cells, facts, measure, ragged, report, run, summary, workloads
 from benchmarks.__main__ import SLOW, app
 from benchmarks.measure import Call, Timing
 from benchmarks.report import Row
@@ -427,3 +427,25 @@ runpy.run_module("benchmarks", run_name="__main__")
     environment = os.environ | {"OPENBLAS_CORETYPE": "Haswell", "PYTHONPATH": os.pathsep.join([root, *filter(None, sys.path)])}
     result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout.strip()) == (7, "['-m', 'benchmarks', '--quick'] [False, False]")
+
+
+def test_what_padding_costs_is_measured_in_one_program(monkeypatch):
+    timings = [Timing(samples=[2.0, 4.0, 3.0]), Timing(samples=[1.0, 1.0, 1.2])]
+    seen = []
+
+    def in_turn(calls, budget):
+        seen.extend(call.run() for call in calls)
+        return timings
+
+    monkeypatch.setattr(measure, "in_turn", in_turn)
+    ((precision, ratio),) = ragged.ratios(workloads.preset("bert-tiny"), NUMPY, ["fp32"], 1.0, (5, 2))
+    assert (precision, ratio) == ("fp32", ragged.Ratio(3.0, 1.0, 0.4))
+    whole, padded = seen
+    assert (padded[1, 2:] == 0).all()
+    assert (whole[1, 2:] != 0).all()
+    np.testing.assert_allclose(padded[0], whole[0], atol=1e-5)
+
+
+def test_the_command_for_padding_names_a_library_that_is_not_there():
+    result = CliRunner().invoke(app, ["ragged", "--namespace", "cupyx"])
+    assert result.exit_code == 2

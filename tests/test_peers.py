@@ -15,14 +15,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import xformer
-from benchmarks import apart, measure, report, summary, workloads
+from benchmarks import apart, measure, ragged, report, summary, workloads
 from benchmarks.__main__ import SLOW
 from benchmarks.measure import Timing
 from benchmarks.peers import libraries, limits, remote, rows, run, weights, worker
 from benchmarks.peers.__main__ import app, selected
 from benchmarks.peers.libraries import LIBRARIES, Library, Way
 from benchmarks.peers.loaded import judged
-from benchmarks.peers.points import RAGGED, Point, points
+from benchmarks.peers.points import Point, points
 from benchmarks.peers.remote import PeerError, Remote
 from benchmarks.peers.rows import Row
 from xformer import params
@@ -177,7 +177,7 @@ def test_every_point_has_a_name_of_its_own_and_its_model_can_take_it():
     assert len({point.name for point in full}) == len(full)
     assert set(points("quick")) < set(points("usual")) < set(full)
     assert [point.model for point in full] == sorted(point.model for point in full)  # a model is loaded once
-    assert (len(RAGGED), max(RAGGED)) == (8, 128)
+    assert (len(ragged.LENGTHS), max(ragged.LENGTHS)) == (8, 128)
     for point in full:
         new = workloads.NEW if point.kind == "decode" else 0
         assert point.length + new <= point.workload.subject.config.positions

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks import ragged
 from benchmarks.workloads import Workload, preset
 
 PROMPT = 128  # tokens given to the decoder
-RAGGED = (128, 96, 80, 64, 48, 32, 24, 16)  # 488 of 1024 tokens are real
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def points(extent: str = "usual") -> list[Point]:
     quick = [Point("bert-base", "encode", 1, 128), Point("gpt2", "decode", 1, PROMPT)]
     usual = [
         *(Point("bert-base", "encode", *shape) for shape in ((1, 16), (1, 128), (8, 128), (1, 512))),
-        Point("bert-base", "encode", 8, 128, RAGGED),
+        Point("bert-base", "encode", 8, 128, ragged.LENGTHS),
         *(Point("gpt2", kind, batch, PROMPT) for batch in (1, 8) for kind in ("prefill", "decode")),
     ]
     untuned = [Point("bert-base", "encode", 3, 77), Point("gpt2", "prefill", 3, 77)]
