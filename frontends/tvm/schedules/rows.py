@@ -49,9 +49,11 @@ def _over_rows(schedule: Schedule, kernel: Kernel, block: Any, machine: Machine)
 
     Cores then take turns: with whole sequences, which lie in memory one after the other, unless those are too few.
     """
-    if kernel.live:
-        row = schedule.get_loops(block)[0]
-        count, sequence = loops.extent(schedule, row), kernel.live.inner * kernel.live.length
+    row = schedule.get_loops(block)[0]
+    count = loops.extent(schedule, row)
+    constant = not schedule.get(block).reads  # whose rows, if there are as many, may be read in another order
+    if kernel.live and count == kernel.seed.shape[0] and not constant:
+        sequence = kernel.live.inner * kernel.live.length
         some = math.gcd(sequence, NEIGHBOURS)
         turn = sequence if count >= TURNS * machine.cores * sequence else some
         outer, inner, _ = schedule.split(row, [None, turn // some, some])
