@@ -101,8 +101,7 @@ def attend(
 
     With `places`, `x` is what `padding.unpad` made of a batch, and so is the output; the mask is that of the batch.
     """
-    projected = (precision.project(x, linear) for linear in (p.query, p.key, p.value))
-    query, key, value = (split(padding.pad(y, places), heads) for y in projected)
+    query, key, value = (split(padding.pad(precision.project(x, linear), places), heads) for linear in (p.query, p.key, p.value))
     if memory is not None:
         memory = memory.write(key, value, precision)
         key, value = memory.key, memory.value
