@@ -1,18 +1,10 @@
 """One model in several threads, and several models in one process, give what each gives alone."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 from compare import bits, numbers
+from threads import THREADS, in_threads
 
-THREADS = 8
 TOKENS = np.random.default_rng(9).integers(0, 61, (THREADS, 3, 11))
-
-
-def in_threads(function):
-    """function(index) for each thread, all at once."""
-    with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(function, range(THREADS)))
 
 
 def test_one_encoder_serves_many_threads(compiled, precision):
